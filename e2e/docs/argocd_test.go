@@ -99,6 +99,10 @@ func TestArgoCDTellsHowObjectsAre(t *testing.T) {
 		return &v1alpha1.VolumeMove{ObjectMeta: meta, Status: v1alpha1.VolumeMoveStatus{
 			ObservedGeneration: observed, Phase: phase, Message: "it is so", Conditions: conditions}}
 	}
+	replica := func(observed int64, conditions ...metav1.Condition) any {
+		return &v1alpha1.VolumeReplica{ObjectMeta: meta, Status: v1alpha1.VolumeReplicaStatus{ObservedGeneration: observed,
+			Conditions: conditions}}
+	}
 	home := func(observed int64, conditions ...metav1.Condition) any {
 		status := remotev1alpha1.HomeClusterStatus{ObservedGeneration: observed, Conditions: conditions}
 		return &remotev1alpha1.HomeCluster{ObjectMeta: meta, Status: status}
@@ -119,6 +123,7 @@ func TestArgoCDTellsHowObjectsAre(t *testing.T) {
 	const (
 		remoteCluster = "lodestone.dev_RemoteCluster"
 		volumeMove    = "lodestone.dev_VolumeMove"
+		volumeReplica = "lodestone.dev_VolumeReplica"
 		homeCluster   = "remote.lodestone.dev_HomeCluster"
 		namespace     = "remote.lodestone.dev_NamespaceRequest"
 		shadowPod     = "remote.lodestone.dev_ShadowPod"
@@ -146,6 +151,11 @@ func TestArgoCDTellsHowObjectsAre(t *testing.T) {
 		"one that was aborted":             {volumeMove, move(2, v1alpha1.MoveAborted), suspends, "so"},
 		"one that failed":                  {volumeMove, move(2, v1alpha1.MoveFailed, refused), degraded, "so"},
 		"one with nothing to do":           {volumeMove, move(2, v1alpha1.MoveFailed, already), healthy, "so"},
+		"a replica that nobody has seen":   {volumeReplica, replica(1), progressing, "not seen"},
+		"one whose first copy is made":     {volumeReplica, replica(2, condition("Healthy", no, "Seeding")), progressing, "so"},
+		"one that is sealed":               {volumeReplica, replica(2, condition("Healthy", yes, "Sealed")), healthy, "so"},
+		"one that is paused":               {volumeReplica, replica(2, condition("Healthy", no, "Paused")), suspends, "so"},
+		"one whose points fail":            {volumeReplica, replica(2, condition("Healthy", no, "PointFailed")), degraded, "so"},
 		"a home that nobody has seen":      {homeCluster, home(0), progressing, "not seen"},
 		"one that is connected":            {homeCluster, home(2, connected, ready), healthy, "so"},
 		"one that is silent":               {homeCluster, home(2, silent, ready), suspends, "so"},
@@ -191,7 +201,7 @@ func TestArgoCDKnowsEachKind(t *testing.T) {
 			kinds = append(kinds, crd.Spec.Group+"_"+crd.Spec.Names.Kind)
 		}
 	}
-	require.Len(t, kinds, 5)
+	require.Len(t, kinds, 6)
 	var known []string
 	for kind := range scripts(t) {
 		known = append(known, kind)

@@ -17,7 +17,7 @@ var evidence = [][]string{
 	{"objects.txt", "get", "nodes,pods,pvc,pv,statefulsets,services,endpointslices,namespaces", "-A", "-o", "wide"},
 	{"objects.yaml", "get", "nodes,pods,pvc,pv,namespaces", "-A", "-o", "yaml"},
 	{"events.txt", "get", "events", "-A", "--sort-by=.lastTimestamp"},
-	{"volumemoves.yaml", "get", "volumemoves", "-A", "-o", "yaml"},
+	{"volumemoves.yaml", "get", "volumemoves,volumereplicas", "-A", "-o", "yaml"},
 	{"movers.log", "logs", "-n", storage, "-l", keys.MoveOf, "--tail=-1", "--prefix"},
 	{"remoteclusters.yaml", "get", "remoteclusters", "-o", "yaml"},
 	{"shadowpods.yaml", "get", "homeclusters,namespacerequests,shadowpods", "-A", "-o", "yaml"},

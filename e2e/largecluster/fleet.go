@@ -91,6 +91,8 @@ func NewHome(claims int, remotes []string) *Cluster {
 		"/apis/lodestone.dev/v1alpha1/remoteclusters": {apiVersion: v1alpha1.GroupVersion.String(), kind: "RemoteCluster", size: len(remotes),
 			object: remoteObject},
 		"/apis/lodestone.dev/v1alpha1/volumemoves": {apiVersion: v1alpha1.GroupVersion.String(), kind: "VolumeMove", object: noMove},
+		"/apis/lodestone.dev/v1alpha1/volumereplicas": {apiVersion: v1alpha1.GroupVersion.String(), kind: "VolumeReplica",
+			object: noReplica},
 	}, HomeID+"-0000-4000-9000-000000000000")
 }
 
@@ -215,6 +217,8 @@ func noCapacity(int) runtime.Object { return &storagev1.CSIStorageCapacity{} }
 func noDriver(int) runtime.Object { return &storagev1.CSIDriver{} }
 
 func noMove(int) runtime.Object { return &v1alpha1.VolumeMove{} }
+
+func noReplica(int) runtime.Object { return &v1alpha1.VolumeReplica{} }
 
 // driver is the CSI driver of home.
 const driver = "disk.example.com"

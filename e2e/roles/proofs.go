@@ -140,6 +140,16 @@ var Moves = Proof{
 	},
 }
 
+// Replicas are the rights that replicas use beside those of moves.
+var Replicas = Proof{
+	where: "a replica: e2e/replicas",
+	home: map[string]string{
+		"get lodestone.dev/volumereplicas":           "",
+		"patch lodestone.dev/volumereplicas":         "",
+		"update lodestone.dev/volumereplicas/status": "",
+	},
+}
+
 // Snapshots are the rights that VolumeSnapshots of virtual claims use.
 var Snapshots = Proof{
 	where: "a snapshot: e2e/csi",

@@ -38,6 +38,9 @@ type Options struct {
 	// Attach has volumes attached to nodes: by the attach-detach controller of the control
 	// plane, and external-attacher. The nodes must say that they leave that to it.
 	Attach bool
+	// Folders is a directory with a folder for each volume, by ID, in which the pods of a test keep what is on it: the driver copies it
+	// into snapshots and clones.
+	Folders string
 }
 
 // Driver is a CSI driver with its sidecars, running beside a control plane.
@@ -97,7 +100,7 @@ func (d *Driver) socket() string { return filepath.Join(d.directory, "s") }
 func (d *Driver) Run(ctx context.Context) error {
 	err := d.start(d.Name, filepath.Join(d.programs.disk, "disk"),
 		"--name="+d.Name, "--directory="+d.directory, "--socket="+d.socket(), fmt.Sprintf("--pool=%d", d.options.Pool),
-		fmt.Sprintf("--attach=%t", d.options.Attach), fmt.Sprintf("--no-groups=%t", d.options.NoGroups))
+		fmt.Sprintf("--attach=%t", d.options.Attach), fmt.Sprintf("--no-groups=%t", d.options.NoGroups), "--folders="+d.options.Folders)
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,7 @@ func writeBundle(ctx context.Context, home *cli.Cluster, file string, findings [
 		"storageclasses": func() (runtime.Object, error) { return storage.StorageClasses().List(ctx, options) },
 		"remoteclusters": func() (runtime.Object, error) { return home.Remotes.List(ctx, options) },
 		"volumemoves":    func() (runtime.Object, error) { return home.Moves.In("").List(ctx, options) },
+		"volumereplicas": func() (runtime.Object, error) { return home.Moves.Replicas("").List(ctx, options) },
 		"claims":         func() (runtime.Object, error) { return core.PersistentVolumeClaims("").List(ctx, options) },
 		"volumes":        func() (runtime.Object, error) { return core.PersistentVolumes().List(ctx, options) },
 	} {

@@ -148,6 +148,10 @@ func (t *target) holdsAtHome(ctx context.Context) ([]string, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, t.Explain("list volumemoves", err)
 	}
+	copies, err := t.Moves.Replicas("").List(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, t.Explain("list volumereplicas", err)
+	}
 	remotes, err := t.Remotes.List(ctx, metav1.ListOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, t.Explain("list remoteclusters", err)
@@ -156,7 +160,7 @@ func (t *target) holdsAtHome(ctx context.Context) ([]string, error) {
 	for _, class := range classes.Items {
 		virtual[class.Name] = class.Provisioner == keys.Driver
 	}
-	var data, waiting, twins, moving, peered []string
+	var data, waiting, twins, moving, replicated, peered []string
 	for _, volume := range volumes.Items {
 		if cli.ClusterOf(&volume) != "" {
 			data = append(data, volume.Name)
@@ -175,6 +179,11 @@ func (t *target) holdsAtHome(ctx context.Context) ([]string, error) {
 			moving = append(moving, move.Namespace+"/"+move.Name)
 		}
 	}
+	if copies != nil {
+		for _, replica := range copies.Items {
+			replicated = append(replicated, replica.Namespace+"/"+replica.Name)
+		}
+	}
 	if remotes != nil {
 		for _, cluster := range remotes.Items {
 			peered = append(peered, cluster.Name)
@@ -182,6 +191,7 @@ func (t *target) holdsAtHome(ctx context.Context) ([]string, error) {
 	}
 	return slices.Concat(
 		holding("moves", "kubectl delete volumemoves -A --all ends them", moving),
+		holding("replicas", "kubectl delete volumereplicas -A --all removes them, with their copies", replicated),
 		holding("volumes", "delete their claims, with their data; kubectl patch pv NAME -p "+
 			`'{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}' before that keeps it`, data),
 		holding("claims that wait for a volume", "delete them", waiting),

@@ -26,6 +26,8 @@ type (
 	RemoteClusters = gentype.ClientWithList[*v1alpha1.RemoteCluster, *v1alpha1.RemoteClusterList]
 	// VolumeMoves reads and writes the VolumeMoves of a namespace of the home cluster.
 	VolumeMoves = gentype.ClientWithList[*v1alpha1.VolumeMove, *v1alpha1.VolumeMoveList]
+	// VolumeReplicas reads and writes the VolumeReplicas of a namespace of the home cluster.
+	VolumeReplicas = gentype.ClientWithList[*v1alpha1.VolumeReplica, *v1alpha1.VolumeReplicaList]
 	// HomeClusters reads and writes the HomeClusters of a remote cluster.
 	HomeClusters = gentype.ClientWithList[*remotev1alpha1.HomeCluster, *remotev1alpha1.HomeClusterList]
 	// NamespaceRequests reads and writes the NamespaceRequests of a namespace of a remote
@@ -51,7 +53,7 @@ func NewRemoteClusterInformer(client *RemoteClusters) cache.SharedIndexInformer 
 	return NewInformer(client, &v1alpha1.RemoteCluster{}, nil, cache.Indexers{})
 }
 
-// VolumeMoveClient makes the clients of VolumeMoves of one cluster.
+// VolumeMoveClient makes the clients of VolumeMoves and VolumeReplicas of one cluster.
 type VolumeMoveClient struct{ group group }
 
 // NewVolumeMoveClient returns a VolumeMoveClient of the cluster that config names.
@@ -68,6 +70,16 @@ func (c *VolumeMoveClient) In(namespace string) *VolumeMoves {
 // NewVolumeMoveInformer returns an informer on all VolumeMoves; the caller runs it.
 func NewVolumeMoveInformer(client *VolumeMoveClient) cache.SharedIndexInformer {
 	return NewInformer(client.In(metav1.NamespaceAll), &v1alpha1.VolumeMove{}, nil, cache.Indexers{})
+}
+
+// Replicas returns the client of the VolumeReplicas of a namespace, or of all if that is empty.
+func (c *VolumeMoveClient) Replicas(namespace string) *VolumeReplicas {
+	return typed[v1alpha1.VolumeReplica, v1alpha1.VolumeReplicaList](c.group, "volumereplicas", namespace)
+}
+
+// NewVolumeReplicaInformer returns an informer on all VolumeReplicas; the caller runs it.
+func NewVolumeReplicaInformer(client *VolumeMoveClient) cache.SharedIndexInformer {
+	return NewInformer(client.Replicas(metav1.NamespaceAll), &v1alpha1.VolumeReplica{}, nil, cache.Indexers{})
 }
 
 // RemoteClient makes the clients of the API group remote.lodestone.dev, the objects of

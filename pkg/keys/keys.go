@@ -382,6 +382,15 @@ const (
 	MoveTouched = "lodestone.dev/move-touched"
 )
 
+const (
+	// ReplicaFinalizer keeps a VolumeReplica until what exists for its sake is gone.
+	ReplicaFinalizer = "lodestone.dev/replica"
+	// ReplicaOf is a label: the UID of a VolumeReplica, on the real claim that holds its copy at the standby and on the snapshots
+	// that seal versions of it, on what a point is read from at the source, and on the Secret with its record. It is no label of a
+	// move, whose leftovers are removed.
+	ReplicaOf = "lodestone.dev/replica"
+)
+
 // NetworkNamespace is the namespace of the network program, in home and in remote clusters, and of home's NetworkLinks, which have the
 // names of RemoteClusters. That of a tenant namespace is called Home.
 const NetworkNamespace = "lodestone-network"

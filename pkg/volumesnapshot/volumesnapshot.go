@@ -142,6 +142,12 @@ func (c *Class) In(cluster string) string {
 	return c.Parameters[keys.RemoteClass]
 }
 
+// Volume is a volume of which a snapshot is taken, as its driver knows it.
+type Volume struct {
+	Driver string `json:"driver"`
+	Handle string `json:"handle"`
+}
+
 // Read turns what a dynamic client read into an object.
 func Read[T any](from *unstructured.Unstructured) (*T, error) {
 	to := new(T)

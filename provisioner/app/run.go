@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/pvcontroller"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas"
 	"github.com/lodestone-storage/lodestone/provisioner/reselect"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 	"github.com/lodestone-storage/lodestone/provisioner/snapshots"
@@ -85,7 +87,7 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	held := moves.NewRecords()
+	held, copies := moves.NewRecords(), replicas.NewRecords()
 	volumeMetrics := metrics.New("controller")
 	process.Metrics.MustRegister(volumeMetrics.PersistentVolumeClaimProvisionTotal, volumeMetrics.PersistentVolumeClaimProvisionFailedTotal,
 		volumeMetrics.PersistentVolumeClaimProvisionDurationSeconds, volumeMetrics.PersistentVolumeDeleteTotal,
@@ -104,7 +106,7 @@ func Run(ctx context.Context, config *Config) error {
 		Home: client, Remotes: remotes, Objects: objects, Secrets: secrets,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: homeUID, Interval: config.ProbeInterval,
 		Namespaces: sources.Namespaces, Volumes: sources.Volumes, Pods: sources.Pods,
-		Contents: contents{sources: sources, metrics: counts, snapshots: homeSnapshots, groups: homeGroups, moves: held},
+		Contents: contents{sources: sources, metrics: counts, snapshots: homeSnapshots, groups: homeGroups, moves: held, replicas: copies},
 		Recorder: process.Recorder,
 	})
 	process.Metrics.MustRegister(clusters)
@@ -140,6 +142,10 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
+	replicating, err := newReplicas(process, moving, copies)
+	if err != nil {
+		return err
+	}
 
 	// Who is notified of which changes.
 	room.Subscribe(claiming.RoomReleased)
@@ -154,6 +160,7 @@ func Run(ctx context.Context, config *Config) error {
 		GroupChanged: func(string, *volumesnapshot.GroupSnapshot) { claiming.SnapshotsFound() },
 	})
 	clusters.Subscribe(remote.Listener{ClusterChanged: moving.ClusterChanged})
+	clusters.Subscribe(remote.Listener{ClusterChanged: replicating.ClusterChanged})
 	clusters.Subscribe(remote.Listener{
 		BackingChanged: snapshotter.BackingChanged, SnapshotChanged: snapshotter.SnapshotChanged, SnapshotsSynced: snapshotter.ClusterChanged,
 		ClusterChanged: func(id string, _ bool) { snapshotter.ClusterChanged(id) },
@@ -170,18 +177,19 @@ func Run(ctx context.Context, config *Config) error {
 	own.StartWithContext(watching)
 	go objects.RunWithContext(watching)
 	go moving.Objects.RunWithContext(watching)
+	go replicating.Objects.RunWithContext(watching)
 	defer func() { stopWatching(); factory.Shutdown(); own.Shutdown() }()
 	process.Probes.WaitFor("home cluster caches")
 	if !cache.WaitForCacheSync(ctx.Done(), sources.Claims.HasSynced, sources.Volumes.HasSynced, sources.Classes.HasSynced,
 		sources.Nodes.HasSynced,
 		sources.Namespaces.HasSynced, sources.Attachments.HasSynced, sources.Pods.HasSynced, secrets.HasSynced, objects.HasSynced,
-		moving.Objects.HasSynced) {
+		moving.Objects.HasSynced, replicating.Objects.HasSynced) {
 		return nil
 	}
 	process.Probes.Ready()
 	return process.Lead(ctx, func(ctx context.Context) error {
-		// The records of moves must be loaded before any other work begins.
-		if err := moving.Load(ctx); err != nil {
+		// The records of moves and replicas must be loaded before any other work begins.
+		if err := cmp.Or(moving.Load(ctx), replicating.Load(ctx)); err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // It is to end already, and has begun nothing.
 			}
@@ -193,7 +201,7 @@ func Run(ctx context.Context, config *Config) error {
 			return err
 		}
 		var running sync.WaitGroup
-		var failed, unpublished, unmoved, unlisted, unchosen, unshown error
+		var failed, unpublished, unmoved, unlisted, unchosen, unshown, uncopied error
 		running.Go(func() { failed = clusters.Run(ctx) })
 		running.Go(func() { unlisted = nodes.Run(ctx) })
 		running.Go(func() { unpublished = room.Run(ctx) })
@@ -204,11 +212,12 @@ func Run(ctx context.Context, config *Config) error {
 		running.Go(func() { homeGroups.Run(ctx) })
 		running.Go(func() { groups.Run(ctx) })
 		running.Go(func() { unmoved = moving.Run(ctx) })
+		running.Go(func() { uncopied = replicating.Run(ctx) })
 		running.Go(func() { unchosen = choices.Run(ctx) })
 		running.Go(func() { unshown = profiles(ctx) })
 		running.Wait()
 		clusters.Release(ctx)
-		return errors.Join(failed, unpublished, unmoved, unlisted, unchosen, unshown)
+		return errors.Join(failed, unpublished, unmoved, uncopied, unlisted, unchosen, unshown)
 	})
 }
 
@@ -277,6 +286,20 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	return moving, moving.Witness(sources.Pods)
 }
 
+// newReplicas returns the controller of replicas. It has the clients of moves.
+func newReplicas(process *program.Process, moving *moves.Controller, records *replicas.Records) (*replicas.Controller, error) {
+	counts, err := replicas.NewMetrics(process.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return replicas.New(replicas.Config{
+		Client: moving.Client, Home: moving.Home, Dynamic: moving.Dynamic, Replicas: moving.Moves,
+		Objects: clients.NewVolumeReplicaInformer(moving.Moves), Clusters: moving.Clusters, Records: records, Place: moving.Place,
+		Namespace: moving.Namespace, Image: moving.Image, Scratch: moving.Scratch, Networks: moving.Networks, Targets: moving.Targets(),
+		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Moving: moving.Records.Holds,
+	}), nil
+}
+
 // standIns returns the home nodes that represent a remote cluster.
 func standIns(nodes cache.SharedIndexInformer, cluster string) []*corev1.Node {
 	var found []*corev1.Node
@@ -289,20 +312,21 @@ func standIns(nodes cache.SharedIndexInformer, cluster string) []*corev1.Node {
 }
 
 // contents counts what home stores in remote clusters: volumes, snapshots, and the copies
-// that moves are making. It implements remote.Contents.
+// that moves and replicas make. It implements remote.Contents.
 type contents struct {
 	sources   home.Sources
 	metrics   *claims.Metrics
 	snapshots *home.Snapshots
 	groups    *home.Groups
 	moves     *moves.Records
+	replicas  *replicas.Records
 }
 
 var _ remote.Contents = contents{}
 
 // Volumes implements remote.Contents.
 func (c contents) Volumes(cluster string) int {
-	return c.sources.VolumesIn(cluster) + c.moves.SpareCopiesIn(cluster)
+	return c.sources.VolumesIn(cluster) + c.moves.SpareCopiesIn(cluster) + c.replicas.In(cluster)
 }
 
 // ClusterUIDs implements remote.Contents.
@@ -321,5 +345,5 @@ func (c contents) Health(cluster string) *v1alpha1.VolumeHealth {
 // Uses implements remote.Contents.
 func (c contents) Uses(cluster, namespace, homeNamespace string) bool {
 	return c.sources.Used(cluster, namespace, homeNamespace) || snapshots.Uses(c.snapshots, c.groups, cluster, namespace) ||
-		c.moves.Uses(cluster, namespace)
+		c.moves.Uses(cluster, namespace) || c.replicas.Uses(cluster, namespace)
 }

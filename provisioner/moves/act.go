@@ -21,6 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/copying"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -109,7 +110,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 	case steps.DropSnapshot:
 		return c.dropSnapshot(ctx, r, a.Claim, o.Claims[a.Claim].Snapshot)
 	case steps.MakeGroup:
-		why, err := refusalOf(c.makeGroup(ctx, r))
+		why, err := frozen.RefusalOf(c.makeGroup(ctx, r))
 		w.refusedGroup = why
 		return err
 	case steps.DropGroup:

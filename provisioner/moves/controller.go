@@ -113,6 +113,7 @@ type Controller struct {
 	marks   marks
 	spaces  spaces
 	copier  *copying.Copier
+	targets copying.Targets
 	witness witness.Witness
 	mu      sync.Mutex
 	active  map[types.UID]*activeMove
@@ -161,8 +162,12 @@ func New(config Config) *Controller {
 	sites := site.New(home, config.Clusters)
 	return &Controller{Config: config, sites: sites, line: newLine(config.Limits, config.Records), marks: newMarks(), spaces: newSpaces(),
 		active: map[types.UID]*activeMove{}, queue: queue, copier: &copying.Copier{Sites: sites, Networks: config.Networks},
+		targets: copying.Targets{Class: config.Class, Space: config.Space, View: config.View},
 		witness: witness.Witness{Sites: sites, HomeID: config.Place.HomeID, Node: config.Node, Memory: &witness.Memory{}}}
 }
+
+// Targets say where copies may go.
+func (c *Controller) Targets() copying.Targets { return c.targets }
 
 // Witness makes the controller record how home pods end. Call it also before this process
 // leads: it must know that when it starts to lead.

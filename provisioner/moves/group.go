@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
@@ -43,7 +44,7 @@ func (c *Controller) inspectGroup(ctx context.Context, r *record.Record) (*recor
 		return nil, nil
 	}
 	for _, version := range volumesnapshot.GroupVersions {
-		classes, err := listClasses(ctx, at.Dynamic.Resource(volumesnapshot.GroupClasses(version)))
+		classes, err := frozen.ListClasses(ctx, at.Dynamic.Resource(volumesnapshot.GroupClasses(version)))
 		switch {
 		case apierrors.IsNotFound(err):
 			continue
@@ -52,7 +53,7 @@ func (c *Controller) inspectGroup(ctx context.Context, r *record.Record) (*recor
 		case err != nil:
 			return nil, fmt.Errorf("list VolumeGroupSnapshotClasses in %s: %w", r.ClusterOf(record.Source), err)
 		}
-		if by := classFor(classes, snapped[0].Snapshot.Driver, volumesnapshot.DefaultGroupClass); by != "" {
+		if by := frozen.ClassFor(classes, snapped[0].Snapshot.Driver, volumesnapshot.DefaultGroupClass); by != "" {
 			return &record.Group{By: by, Version: version.Version}, nil
 		}
 		return nil, nil
@@ -231,14 +232,14 @@ func readMembers(ctx context.Context, at site.Site, r *record.Record, group type
 	}
 	members = map[int]string{}
 	for _, s := range found {
-		content, problem, _, err := getContent(ctx, at, *s.Status.ContentName)
+		content, problem, _, err := frozen.Content(ctx, at, *s.Status.ContentName)
 		if err != nil || problem != "" {
 			return nil, problem, err
 		}
 		// What a snapshot says of its claim does not count: users may write that, and for a volume of home, which two
 		// PersistentVolumes lead to, the snapshot controller does not say it.
 		of := slices.IndexFunc(r.Claims, func(known record.Claim) bool {
-			return known.Snapshot != nil && volumesnapshot.BelongTo(s, content) && isOfVolume(known.Snapshot, content)
+			return known.Snapshot != nil && volumesnapshot.BelongTo(s, content) && frozen.IsOf(volumeOf(known.Snapshot), content)
 		})
 		switch {
 		case of < 0:

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -185,7 +186,7 @@ func TestOnlyTheSourcesOfAMoveGetItsLabel(t *testing.T) {
 	require.Len(t, found.Items, 2)
 
 	require.NoError(t, setLabel(t.Context(), claims, "else", "b-else", r.GroupLabel(), "true"))
-	why, err := refusalOf(labelSources(t.Context(), claims, r))
+	why, err := frozen.RefusalOf(labelSources(t.Context(), claims, r))
 	require.NoError(t, err, "each claim gets a snapshot of its own then")
 	assert.Contains(t, why, "claim else has label "+keys.GroupPrefix+"m1 too")
 }

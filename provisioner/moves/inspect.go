@@ -5,7 +5,6 @@
 package moves
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -26,8 +24,8 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -418,24 +416,9 @@ func (c *Controller) inspectTarget(ctx context.Context, r *record.Record, claim 
 
 // routeTo returns where a claim would go as a new one, to a real class if one is named.
 func (c *Controller) routeTo(claim *corev1.PersistentVolumeClaim, real string, node *corev1.Node) (route.Route, error) {
-	class, err := c.classOf(claim)
+	to, err := c.targets.Route(claim, real, node)
 	if err != nil {
 		return route.Route{}, refuse("%v", err)
-	}
-	wanted := claim.DeepCopy()
-	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
-	if real != "" {
-		if wanted.Annotations == nil {
-			wanted.Annotations = map[string]string{}
-		}
-		wanted.Annotations[keys.Class] = real
-	}
-	to, err := route.To(route.Input{
-		Claim: wanted, Class: class, Node: node, Namespace: c.Space(claim.Namespace),
-		Cluster: func(id string) route.ClusterClasses { return c.View(id, claim.Namespace).ClusterClasses },
-	})
-	if err != nil {
-		return route.Route{}, refuse("claim %q cannot go there: %v", claim.Name, err)
 	}
 	return to, nil
 }
@@ -566,80 +549,17 @@ func (c *Controller) inspectSnapshot(ctx context.Context, r *record.Record, sour
 // snapshotOf finds out which snapshot, of this name, can be taken of a source, so that a claim could be made of it. why says why
 // none can.
 func (c *Controller) snapshotOf(ctx context.Context, name string, source *record.Copy) (s *record.Snapshot, why string, err error) {
-	cluster := source.Ref.Cluster
-	at, unusable := c.sites.Reach(cluster)
-	switch {
-	case unusable != "":
-		return nil, unusable, nil
-	case at.Dynamic == nil:
-		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
-	case source.Class == "":
+	if source.Class == "" {
 		return nil, "its real claim has no storage class, which the claim made of a snapshot needs", nil
 	}
-	real, err := at.Volume(ctx, source.Real)
-	if err != nil {
-		return nil, "", err
-	}
-	if real == nil || real.Spec.CSI == nil {
-		return nil, "its volume has no CSI driver, and only those take snapshots", nil
-	}
-	driver := real.Spec.CSI.Driver
-	classes, err := listClasses(ctx, at.Dynamic.Resource(volumesnapshot.Classes))
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, "cluster " + cluster + " has no VolumeSnapshots", nil
-	case apierrors.IsForbidden(err) && at.Home:
-		return nil, "the provisioner may not read VolumeSnapshotClasses: apply deploy of this version", nil
-	case apierrors.IsForbidden(err):
-		return nil, fmt.Sprintf("cluster %s does not let this one read VolumeSnapshotClasses: apply deploy/remote of this version in it",
-			cluster), nil
-	case err != nil:
-		return nil, "", fmt.Errorf("list VolumeSnapshotClasses in %s: %w", cluster, err)
-	}
-	by := classFor(classes, driver, volumesnapshot.DefaultClass)
-	if by == "" {
-		return nil, fmt.Sprintf("cluster %s has no VolumeSnapshotClass of driver %s with deletionPolicy Delete", cluster, driver), nil
+	by, volume, why, err := frozen.Choose(ctx, c.sites, source.Ref, source.Real)
+	if err != nil || why != "" {
+		return nil, why, err
 	}
 	return &record.Snapshot{
-		Copy: record.Copy{Ref: backing.Ref{Cluster: cluster, Namespace: source.Ref.Namespace, Name: name}, Class: source.Class},
-		By:   by, Driver: driver, Handle: real.Spec.CSI.VolumeHandle,
+		Copy: record.Copy{Ref: backing.Ref{Cluster: source.Ref.Cluster, Namespace: source.Ref.Namespace, Name: name}, Class: source.Class},
+		By:   by, Driver: volume.Driver, Handle: volume.Handle,
 	}, "", nil
-}
-
-// listClasses lists the classes of snapshots.
-func listClasses(ctx context.Context, client dynamic.ResourceInterface) (classes []volumesnapshot.Class, err error) {
-	list, err := client.List(ctx, metav1.ListOptions{Limit: 500})
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the caller says where
-	}
-	for i := range list.Items {
-		if class, err := volumesnapshot.Read[volumesnapshot.Class](&list.Items[i]); err == nil {
-			classes = append(classes, *class)
-		}
-	}
-	return classes, nil
-}
-
-// classFor chooses a class for the snapshot of a driver's volume: the one with the annotation of the
-// default, else the first by name. It ignores classes with policy Retain, which would leave something
-// behind.
-func classFor(classes []volumesnapshot.Class, driver, byDefault string) string {
-	classes = slices.DeleteFunc(slices.Clone(classes), func(class volumesnapshot.Class) bool {
-		return class.Driver != driver || class.DeletionPolicy != volumesnapshot.Delete || class.DeletionTimestamp != nil ||
-			len(validation.NameIsDNSSubdomain(class.Name, false)) > 0
-	})
-	if len(classes) == 0 {
-		return ""
-	}
-	rank := func(class volumesnapshot.Class) int {
-		if class.Annotations[byDefault] == "true" {
-			return 0
-		}
-		return 1
-	}
-	return slices.MinFunc(classes, func(a, b volumesnapshot.Class) int {
-		return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Name, b.Name))
-	}).Name
 }
 
 // isForOnePod says whether only one pod at a time may use a claim.
@@ -738,7 +658,7 @@ func (c *Controller) inspectVolumes(ctx context.Context, r *record.Record, pod *
 		case claim == nil:
 			continue
 		}
-		if _, err := c.classOf(claim); err == nil {
+		if _, err := c.targets.ClassOf(claim); err == nil {
 			return refuse("pod %q also uses claim %q, which is not part of this move: name both, for the pod can run only where all its volumes are",
 				pod.Name, name)
 		}

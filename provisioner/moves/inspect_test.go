@@ -18,7 +18,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
-	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -102,35 +101,6 @@ func TestAMoveSaysWhetherItsDataIsThereAlready(t *testing.T) {
 	assert.Equal(t, v1alpha1.MoveAlreadyThere, reason(alreadyThere{"the data is there already"}))
 	_, err := refusedRecord(&record.Record{}, errors.New("a cluster does not answer"))
 	assert.Error(t, err, "what may pass is no judgement")
-}
-
-func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
-	class := func(name, driver, policy string, normal bool) volumesnapshot.Class {
-		found := volumesnapshot.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, Driver: driver, DeletionPolicy: policy}
-		if normal {
-			found.Annotations = map[string]string{volumesnapshot.DefaultClass: "true"}
-		}
-		return found
-	}
-	for name, row := range map[string]struct {
-		classes []volumesnapshot.Class
-		want    string
-	}{
-		"none":               {},
-		"of another driver":  {classes: []volumesnapshot.Class{class("a", "b.test", "Delete", true)}},
-		"one that keeps all": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true)}},
-		"the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Delete", false), class("b", "a.test", "Delete", true)},
-			want: "b"},
-		"the first by name": {classes: []volumesnapshot.Class{class("c", "a.test", "Delete", false), class("b", "a.test", "Delete", false)},
-			want: "b"},
-		"one without a name": {classes: []volumesnapshot.Class{class("../x", "a.test", "Delete", true)}},
-		"not the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true), class("b", "a.test", "Delete", false)},
-			want: "b"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, row.want, classFor(row.classes, "a.test", volumesnapshot.DefaultClass))
-		})
-	}
 }
 
 func TestTheFirstNameThatNobodyHasIsTaken(t *testing.T) {

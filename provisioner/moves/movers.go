@@ -3,21 +3,16 @@ package moves
 import (
 	"cmp"
 	"context"
-	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
-	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
 
 // moverOf describes the mover of a claim at an end.
@@ -58,29 +53,8 @@ func (c *Controller) nodeFor(ctx context.Context, at site.Site, r *record.Record
 		return r.Claims[i].Target.Node, nil
 	}
 	// A claim from a snapshot is best created where its source can be used.
-	copied := r.Claims[i].Source
-	namespace, claim, options := r.Namespace, r.Claims[i].Name, metav1.ListOptions{}
-	if !at.Home {
-		namespace, claim, options.LabelSelector = copied.Ref.Namespace, copied.Ref.Name, keys.HomeID+"="+c.Place.HomeID
-	}
-	node, ending, mover := "", "", r.MoverName(i, end)
-	err := site.EachPage(ctx, options, at.Client.CoreV1().Pods(namespace).List, func(page *corev1.PodList) {
-		for j := range page.Items {
-			pod := &page.Items[j]
-			switch {
-			case pod.Spec.NodeName == "" || finished(pod) || !witness.Uses(&pod.Spec, claim) || pod.Name == mover:
-			case pod.DeletionTimestamp == nil:
-				node = cmp.Or(node, pod.Spec.NodeName)
-			default:
-				ending = pod.Spec.NodeName
-			}
-		}
-	})
-	if err != nil {
-		return "", fmt.Errorf("list pods that use claim %s: %w", r.Claims[i].Name, err)
-	}
-	// The volume may still be on the node of a pod that is ending.
-	return cmp.Or(node, ending), nil
+	virtual := types.NamespacedName{Namespace: r.Namespace, Name: r.Claims[i].Name}
+	return c.witness.NodeOfUsers(ctx, at, virtual, r.Claims[i].Source.Ref, r.MoverName(i, end))
 }
 
 // moverAt reads the mover of an end.

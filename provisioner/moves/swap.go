@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
-	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
@@ -17,7 +16,7 @@ func (c *Controller) targetVolume(known *record.Claim, seen steps.Claim) (*corev
 	if seen.Target.Backing == nil || seen.Target.Real == nil {
 		return nil, fmt.Errorf("real claim %s is not bound", known.Target.Ref.Key())
 	}
-	class, err := c.classOf(seen.Claim)
+	class, err := c.targets.ClassOf(seen.Claim)
 	if err != nil {
 		return nil, err
 	}
@@ -30,18 +29,4 @@ func (c *Controller) targetVolume(known *record.Claim, seen steps.Claim) (*corev
 		return nil, err
 	}
 	return plan.Successor(pv, known.Volume), nil
-}
-
-// classOf returns the virtual class of a claim.
-func (c *Controller) classOf(claim *corev1.PersistentVolumeClaim) (virtualclass.Class, error) {
-	name := ""
-	if claim.Spec.StorageClassName != nil {
-		name = *claim.Spec.StorageClassName
-	}
-	class := c.Class(name)
-	if class == nil || !virtualclass.Is(class) {
-		return virtualclass.Class{}, fmt.Errorf("storage class %q of claim %s is not a virtual one, or is gone: create it again", name,
-			claim.Name)
-	}
-	return virtualclass.Parse(class)
 }

@@ -503,7 +503,7 @@ func (k *namespaceController) copies(ctx context.Context, namespace string) (str
 	for i := range list.Items {
 		shadow := &list.Items[i]
 		if shadow.Labels[keys.MoveOf] != "" {
-			// It has no home pod; the move of the volume deletes it.
+			// It has no home pod; the move or the replica of the volume deletes it.
 			moves = true
 			continue
 		}
@@ -520,7 +520,8 @@ func (k *namespaceController) copies(ctx context.Context, namespace string) (str
 	case ending:
 		return fmt.Sprintf("pods there in namespace %s that are gone at home are being ended", namespace), nil
 	case moves:
-		return fmt.Sprintf("a volume is being moved there in namespace %s: wait until its VolumeMove is over, or delete that", namespace), nil
+		return fmt.Sprintf("a volume is being copied there in namespace %s: wait until its VolumeMove is over, or delete that or its "+
+			"VolumeReplica", namespace), nil
 	}
 	return "", nil
 }

@@ -95,7 +95,7 @@ func TrustedSnapshot(s *volumesnapshot.Snapshot) {
 		*s = volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 		return
 	}
-	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf)
+	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf, keys.ReplicaOf)
 	s.Annotations = only(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
 	if uids.MatchString(group) {
 		s.OwnerReferences = []metav1.OwnerReference{{

@@ -4,6 +4,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -309,4 +310,32 @@ func Uses(spec *corev1.PodSpec, claim string) bool {
 		}
 	}
 	return false
+}
+
+// NodeOfUsers returns the node on which pods use a virtual claim in the cluster of its backing claim, except the pod of a name; empty
+// if none does. Where pods end on one node and none runs on another, the volume may still be there.
+func (w *Witness) NodeOfUsers(ctx context.Context, at site.Site, virtual types.NamespacedName, ref backing.Ref,
+	except string) (string, error) {
+	namespace, claim, options := virtual.Namespace, virtual.Name, metav1.ListOptions{}
+	if !at.Home {
+		namespace, claim, options.LabelSelector = ref.Namespace, ref.Name, keys.HomeID+"="+w.HomeID
+	}
+	node, ending := "", ""
+	err := site.EachPage(ctx, options, at.Client.CoreV1().Pods(namespace).List, func(page *corev1.PodList) {
+		for i := range page.Items {
+			pod := &page.Items[i]
+			switch {
+			case pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed ||
+				!Uses(&pod.Spec, claim) || pod.Name == except:
+			case pod.DeletionTimestamp == nil:
+				node = cmp.Or(node, pod.Spec.NodeName)
+			default:
+				ending = pod.Spec.NodeName
+			}
+		}
+	})
+	if err != nil {
+		return "", fmt.Errorf("list pods that use claim %s: %w", virtual.Name, err)
+	}
+	return cmp.Or(node, ending), nil
 }

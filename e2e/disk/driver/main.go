@@ -56,6 +56,8 @@ type Options struct {
 	Attach bool
 	// NoGroups has the driver take no snapshots of several volumes at one moment, as many cannot.
 	NoGroups bool
+	// Folders is what package pool says.
+	Folders string
 }
 
 // Main runs the driver until it is asked to end, and returns its exit code.
@@ -73,6 +75,7 @@ func Main(args []string) int {
 	flags.StringVar(&o.Node, "node", "", "name of this node; empty: no node service")
 	flags.BoolVar(&o.Attach, "attach", false, "volumes must be attached to a node before that uses them")
 	flags.BoolVar(&o.NoGroups, "no-groups", false, "take no snapshots of several volumes at one moment")
+	flags.StringVar(&o.Folders, "folders", "", "directory with a folder for each volume, which is copied with it; empty: there are none")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -98,6 +101,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("open the pool: %w", err)
 	}
+	volumes.Folders = o.Folders
 	orders := faults{directory: filepath.Join(o.Directory, "faults")}
 	if err := os.MkdirAll(orders.directory, 0o700); err != nil {
 		return fmt.Errorf("make the directory of failures: %w", err)

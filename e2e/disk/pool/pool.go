@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,6 +71,9 @@ type Pool struct {
 	directory string
 	perNode   int64
 	flush     func()
+	// Folders, if not empty, is a directory with a folder for each volume and snapshot, named by its ID, in which programs keep what
+	// would be on the volume: it is copied and removed with that. Set it before anything else is called.
+	Folders string
 
 	mu        sync.Mutex // guards what follows, and the files
 	volumes   map[string]Volume
@@ -88,6 +92,31 @@ func Open(directory string, perNode int64, flush func()) (*Pool, error) {
 		return nil, fmt.Errorf("load the snapshots: %w", err)
 	}
 	return p, nil
+}
+
+// copyFolder copies what programs keep for a volume or a snapshot.
+func (p *Pool) copyFolder(to, from string) error {
+	if p.Folders == "" {
+		return nil
+	}
+	to, from = filepath.Join(p.Folders, to), filepath.Join(p.Folders, from)
+	for _, folder := range []string{to, from} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return fmt.Errorf("make folder %s: %w", folder, err)
+		}
+	}
+	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy folder %s: %w: %s", from, err, out)
+	}
+	return nil
+}
+
+// removeFolder removes that.
+func (p *Pool) removeFolder(id string) error {
+	if p.Folders == "" {
+		return nil
+	}
+	return os.RemoveAll(filepath.Join(p.Folders, id))
 }
 
 func (p *Pool) in(elements ...string) string {

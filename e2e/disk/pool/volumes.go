@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -66,7 +67,7 @@ func (p *Pool) write(v Volume, source *source) error {
 		if err := makeImage(p.Image(v.ID), v.Bytes); err != nil {
 			return err
 		}
-	} else if err := p.copy(p.Image(v.ID), source.image, v.Bytes); err != nil {
+	} else if err := errors.Join(p.copy(p.Image(v.ID), source.image, v.Bytes), p.copyFolder(v.ID, v.Source)); err != nil {
 		return err
 	}
 	return p.record(v)
@@ -116,7 +117,7 @@ func (p *Pool) Delete(id string) error {
 	if _, ok := p.volumes[id]; !ok {
 		return nil
 	}
-	if err := remove(p.in("volumes", id)); err != nil {
+	if err := errors.Join(remove(p.in("volumes", id)), p.removeFolder(id)); err != nil {
 		return err
 	}
 	delete(p.volumes, id)
@@ -274,7 +275,7 @@ func (p *Pool) Snap(name, volumeID string) (Snapshot, error) {
 // take makes the files of a snapshot of a volume.
 func (p *Pool) take(s Snapshot, v Volume) (Snapshot, error) {
 	s.Node, s.Bytes = v.Node, v.Bytes
-	if err := p.copy(p.snapshotImage(s.ID), p.Image(v.ID), v.Bytes); err != nil {
+	if err := errors.Join(p.copy(p.snapshotImage(s.ID), p.Image(v.ID), v.Bytes), p.copyFolder(s.ID, v.ID)); err != nil {
 		return Snapshot{}, err
 	}
 	if err := writeRecord(p.in("snapshots", s.ID), s); err != nil {
@@ -297,7 +298,7 @@ func (p *Pool) DeleteSnapshot(id string) error {
 }
 
 func (p *Pool) forget(id string) error {
-	if err := remove(p.in("snapshots", id)); err != nil {
+	if err := errors.Join(remove(p.in("snapshots", id)), p.removeFolder(id)); err != nil {
 		return err
 	}
 	delete(p.snapshots, id)

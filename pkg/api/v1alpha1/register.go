@@ -11,7 +11,8 @@ var GroupVersion = schema.GroupVersion{Group: "lodestone.dev", Version: "v1alpha
 
 // AddToScheme makes the types of this package known to a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &RemoteCluster{}, &RemoteClusterList{}, &VolumeMove{}, &VolumeMoveList{})
+	scheme.AddKnownTypes(GroupVersion, &RemoteCluster{}, &RemoteClusterList{}, &VolumeMove{}, &VolumeMoveList{},
+		&VolumeReplica{}, &VolumeReplicaList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

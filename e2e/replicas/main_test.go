@@ -1,0 +1,260 @@
+// Package replicas tests second copies of volumes on real control planes: all programs of Lodestone work, the nodes of both clusters
+// are played, the pods of the tests and the movers really run, as processes on real folders that stand for the volumes, and a CSI
+// driver with the real sidecars copies those folders into snapshots and clones.
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/processes"
+	"github.com/lodestone-storage/lodestone/e2e/roles"
+	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// The drivers, and their real classes and classes of snapshots; virtual is the virtual class that leads to them.
+const (
+	homeDriver, westDriver = "files.home.test", "files.west.test"
+	virtual                = "virtual-files"
+)
+
+// bed is shared by the tests of this package; each has a namespace of its own. Without control planes it is empty, so that tests get
+// as far as to skip. Tests that stop a program do not run in parallel.
+var (
+	bed         = &fabric.Fabric{}
+	provisioner *fabric.Program
+	drivers     = map[string]*sidecars.Driver{}
+)
+
+func TestMain(m *testing.M) {
+	testbed.Parallel(4)
+	testbed.Main(m, func(ctx context.Context) error {
+		mover, err := fabric.BuildMover(ctx)
+		if err != nil {
+			return err
+		}
+		if bed, err = fabric.Start(ctx, fabric.Options{
+			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
+			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver}}, AuditAll: true,
+		}); err != nil {
+			return err
+		}
+		if err := storage(ctx); err != nil {
+			return err
+		}
+		if provisioner, err = bed.StartProvisioner(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartExtender(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartAgent(ctx); err != nil {
+			return err
+		}
+		if _, err := bed.StartVirtualNode(ctx); err != nil {
+			return err
+		}
+		kubeconfig, err := bed.Tenant(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
+			return err
+		}
+		if err := bed.AwaitReady(ctx, "west", metav1.ConditionTrue); err != nil {
+			return err
+		}
+		return bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)
+	}, rights)
+}
+
+// storage starts the drivers of both clusters, and makes their classes.
+func storage(ctx context.Context) error {
+	programs, err := sidecars.Build(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	for name, cluster := range map[string]*testbed.Cluster{homeDriver: bed.Home, westDriver: bed.West} {
+		driver, err := sidecars.Start(ctx, cluster, programs, sidecars.Options{
+			Name: name, Pool: 100 << 30, Snapshots: true, Folders: filepath.Join(bed.Disks.Root, name),
+		})
+		if err != nil {
+			return err
+		}
+		drivers[name] = driver
+		if _, err := cluster.Client().StorageV1().StorageClasses().Create(ctx,
+			driver.Class(name, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		if _, err := cluster.Kubectl(ctx, fmt.Sprintf(`{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass,
+  metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, name), "apply", "-f", "-"); err != nil {
+			return err
+		}
+	}
+	_, err = bed.Home.Client().StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: virtual}, Provisioner: keys.Driver,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		Parameters: map[string]string{keys.LocalClass: homeDriver, keys.RemoteClass: westDriver,
+			keys.Classes: strings.Join([]string{homeDriver, westDriver, fabric.WestWait}, ",")},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// able is true once a test found that movers can run here.
+var able atomic.Bool
+
+// rights checks that the tests together used each right that is there for replicas, and were refused none.
+func rights(ctx context.Context) error {
+	if !able.Load() {
+		return nil
+	}
+	id, err := bed.HomeID(ctx)
+	if err != nil {
+		return err
+	}
+	return roles.Replicas.Check(ctx, bed, keys.TenantPrefix+id+":"+keys.HomeAccount, "lodestone-home", func(q fabric.Request) bool {
+		// In a namespace that has gone with its test.
+		return strings.HasPrefix(q.ObjectRef.Namespace, "replicas-")
+	})
+}
+
+// space makes a namespace at home that is open to remote clusters, and deletes what is in it after the test.
+func space(t *testing.T) string {
+	t.Helper()
+	testbed.Require(t)
+	harness.Require(t)
+	able.Store(true)
+	name := "replicas-" + rand.String(6)
+	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
+	core := bed.Home.Client().CoreV1()
+	open := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Offload, keys.OffloadEnabled)
+	_, err := core.Namespaces().Patch(t.Context(), name, types.MergePatchType, open, metav1.PatchOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		_ = bed.Home.Client().AppsV1().Deployments(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = core.Pods(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = core.PersistentVolumeClaims(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = core.Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+	})
+	return name
+}
+
+// script is what the application of the tests does: it goes on counting from the last number in its file.
+const script = `n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
+while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.05; done`
+
+// counts makes a claim of a class, which gets its volume in a cluster, and a Deployment that counts in it and may then run anywhere.
+func counts(t *testing.T, namespace, class, cluster string) {
+	t.Helper()
+	core := bed.Home.Client().CoreV1()
+	_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", class), metav1.CreateOptions{})
+	require.NoError(t, err)
+	pod := fabric.NewPod(namespace, "first", "data")
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	pod.Spec.Containers = []corev1.Container{{
+		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
+		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+	}}
+	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
+	first := fabric.AtHome(pod.DeepCopy())
+	if cluster != keys.Home {
+		first = fabric.InWest(pod.DeepCopy())
+	}
+	_, err = core.Pods(namespace).Create(t.Context(), first, metav1.CreateOptions{})
+	require.NoError(t, err)
+	beyond(t, namespace, 0)
+	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	labels := map[string]string{"app": "data"}
+	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	beyond(t, namespace, counted(t, folder(t, namespace))+5)
+}
+
+// beyond waits until the application has counted beyond a number, and returns how far it has.
+func beyond(t *testing.T, namespace string, number int) (n int) {
+	t.Helper()
+	await.Until(t, fmt.Sprintf("the application counts beyond %d", number), func() bool {
+		at := folder(t, namespace)
+		if at != "" {
+			n = counted(t, at)
+		}
+		return n > number
+	}, func() any { return n }, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	return n
+}
+
+// folder returns the folder that stands for the volume of claim data, wherever it is; empty while it has none.
+func folder(t *testing.T, namespace string) string {
+	t.Helper()
+	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	if claim == nil || claim.Spec.VolumeName == "" {
+		return ""
+	}
+	volume := await.Volume(t, bed.Home.Client(), claim.Spec.VolumeName)
+	if volume == nil {
+		return ""
+	}
+	ref, err := backing.RefOf(volume)
+	require.NoError(t, err)
+	cluster := bed.West
+	if ref.Cluster == keys.Home {
+		cluster = bed.Home
+	}
+	behind := await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
+	if behind == nil || behind.Spec.VolumeName == "" {
+		return ""
+	}
+	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
+	require.NotNil(t, real)
+	path, err := bed.Disks.Of(real)
+	require.NoError(t, err)
+	return path
+}
+
+// counted returns how far the application in a folder has counted, and fails unless each number is there once and in order.
+func counted(t *testing.T, folder string) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(folder, "log"))
+	if os.IsNotExist(err) {
+		return 0
+	}
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	for i, line := range lines {
+		if n, err := strconv.Atoi(line); err != nil || n != i+1 {
+			if i == len(lines)-1 {
+				return i // being written
+			}
+			require.Fail(t, fmt.Sprintf("line %d of %s is %q", i+1, folder, line))
+		}
+	}
+	return len(lines)
+}

@@ -1,0 +1,206 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VolumeReplica keeps a second copy of a claim of its namespace in another cluster. Every rpo a snapshot of the claim's volume is
+// copied there, compared, and sealed by a snapshot. Its status is for people: what counts is in a record that only the provisioner
+// can write. When it is deleted, the copy goes.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=vreplica
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Claims",type=string,JSONPath=`.spec.claims`
+// +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary`
+// +kubebuilder:printcolumn:name="Standby",type=string,JSONPath=`.spec.standbys[*].cluster`
+// +kubebuilder:printcolumn:name="RPO",type=string,JSONPath=`.spec.rpo`
+// +kubebuilder:printcolumn:name="Lag",type=date,JSONPath=`.status.standbys[0].sealed`
+// +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Healthy")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type VolumeReplica struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   VolumeReplicaSpec   `json:"spec"`
+	Status VolumeReplicaStatus `json:"status,omitempty"`
+}
+
+// VolumeReplicaList is a list of VolumeReplica objects.
+//
+// +kubebuilder:object:root=true
+type VolumeReplicaList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []VolumeReplica `json:"items"`
+}
+
+// VolumeReplicaSpec says of what a second copy is kept, where, and how old it may be.
+type VolumeReplicaSpec struct {
+	// Claims are the names of the claims, in this namespace: one. Several at one moment are not possible yet.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="size(self) == 1",message="a VolumeReplica is of one claim: make one for each claim; their points are not of one moment"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the claims of a VolumeReplica cannot be changed: make another"
+	// +listType=set
+	Claims []string `json:"claims"`
+
+	// Standbys are where copies are kept: one.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:XValidation:rule="size(self) == 1",message="a VolumeReplica has one standby: make another VolumeReplica for a second one"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the standby of a VolumeReplica cannot be changed: make another"
+	// +listType=map
+	// +listMapKey=cluster
+	Standbys []ReplicaStandby `json:"standbys"`
+
+	// RPO is how old the newest sealed version may be. From 10s on; a point takes at least as long as to read the volume and its copy
+	// once.
+	//
+	// +optional
+	// +kubebuilder:default="15m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="rpo is a time in hours, minutes and seconds of at least 10s, such as 15m"
+	RPO *metav1.Duration `json:"rpo,omitempty"`
+
+	// Consistency says what a point is of. Crash: of a snapshot of the claim's volume, as after a loss of power. Where no snapshot can
+	// be taken there is no point, and the condition Healthy says why.
+	//
+	// +optional
+	// +kubebuilder:default=Crash
+	Consistency ReplicaConsistency `json:"consistency,omitempty"`
+
+	// Versions say how many sealed versions are kept.
+	//
+	// +optional
+	// +kubebuilder:default={keep: 4}
+	Versions ReplicaVersions `json:"versions,omitempty"`
+
+	// BandwidthLimit is how many bytes a second may travel. Without it: as many as can.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",message="bandwidthLimit is how many bytes a second may travel, such as 50Mi"
+	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
+
+	// Paused has no new point begun. One that has begun ends.
+	//
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// ReplicaStandby is where a copy is kept.
+type ReplicaStandby struct {
+	// Cluster is the ID of a remote cluster, or home.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Cluster string `json:"cluster"`
+	// ClassName is the real class there, one of those that the virtual class allows. Empty: as for a new claim. Its driver must take
+	// snapshots.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ClassName string `json:"className,omitempty"`
+}
+
+// ReplicaConsistency names what a point is of.
+//
+// +kubebuilder:validation:Enum=Crash
+type ReplicaConsistency string
+
+// ConsistencyCrash says that a point is of a snapshot of the volume.
+const ConsistencyCrash ReplicaConsistency = "Crash"
+
+// ReplicaVersions say which versions are kept.
+type ReplicaVersions struct {
+	// Keep is how many sealed versions are kept; older ones go once a newer one is sealed.
+	//
+	// +optional
+	// +kubebuilder:default=4
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	Keep int32 `json:"keep,omitempty"`
+}
+
+// Conditions of a VolumeReplica.
+const (
+	// ReplicaHealthy: there is a sealed version, and nothing keeps the next one from being made. False: the message says what does.
+	ReplicaHealthy = "Healthy"
+	// ReplicaWithinRPO: the newest sealed version is no older than the RPO.
+	ReplicaWithinRPO = "WithinRPO"
+)
+
+// VolumeReplicaStatus is what the provisioner did.
+type VolumeReplicaStatus struct {
+	// ObservedGeneration is the generation of the spec that the provisioner saw when it last wrote the status.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Epoch counts who was the primary: it grows with each failover.
+	//
+	// +optional
+	Epoch int64 `json:"epoch,omitempty"`
+	// Primary is the cluster that the claim's data was in when the last point began.
+	//
+	// +optional
+	Primary string `json:"primary,omitempty"`
+	// Standbys are in the order of the spec.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	Standbys []ReplicaStandbyStatus `json:"standbys,omitempty"`
+	// Conditions are Healthy and WithinRPO.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ReplicaStandbyStatus is what a standby has.
+type ReplicaStandbyStatus struct {
+	// Cluster is the ID of a remote cluster, or home.
+	Cluster string `json:"cluster"`
+	// Class is the real class of the copy.
+	//
+	// +optional
+	Class string `json:"class,omitempty"`
+	// Sealed is the moment that the newest sealed version is of: what was written later is not in it.
+	//
+	// +optional
+	Sealed *metav1.Time `json:"sealed,omitempty"`
+	// Sent is how many bytes have travelled from mover to mover for that version.
+	//
+	// +optional
+	Sent int64 `json:"sent,omitempty"`
+	// Versions are the sealed ones, the newest first.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Versions []ReplicaVersion `json:"versions,omitempty"`
+	// Point is the point that is being made, in words; empty: none is.
+	//
+	// +optional
+	Point string `json:"point,omitempty"`
+}
+
+// ReplicaVersion is a sealed version.
+type ReplicaVersion struct {
+	// Name is that of its VolumeSnapshot at the standby.
+	Name string `json:"name"`
+	// Cut is the moment that it is of.
+	Cut metav1.Time `json:"cut"`
+	// Root is the root of the tree of hashes of its content.
+	//
+	// +optional
+	Root string `json:"root,omitempty"`
+}

@@ -1,0 +1,79 @@
+package frozen
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+)
+
+func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
+	class := func(name, driver, policy string, normal bool) volumesnapshot.Class {
+		found := volumesnapshot.Class{ObjectMeta: metav1.ObjectMeta{Name: name}, Driver: driver, DeletionPolicy: policy}
+		if normal {
+			found.Annotations = map[string]string{volumesnapshot.DefaultClass: "true"}
+		}
+		return found
+	}
+	for name, row := range map[string]struct {
+		classes []volumesnapshot.Class
+		want    string
+	}{
+		"none":               {},
+		"of another driver":  {classes: []volumesnapshot.Class{class("a", "b.test", "Delete", true)}},
+		"one that keeps all": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true)}},
+		"the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Delete", false), class("b", "a.test", "Delete", true)},
+			want: "b"},
+		"the first by name": {classes: []volumesnapshot.Class{class("c", "a.test", "Delete", false), class("b", "a.test", "Delete", false)},
+			want: "b"},
+		"one without a name": {classes: []volumesnapshot.Class{class("../x", "a.test", "Delete", true)}},
+		"not the default one": {classes: []volumesnapshot.Class{class("a", "a.test", "Retain", true), class("b", "a.test", "Delete", false)},
+			want: "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, row.want, ClassFor(row.classes, "a.test", volumesnapshot.DefaultClass))
+		})
+	}
+}
+
+func TestASnapshotOfSomethingElseIsNotCopied(t *testing.T) {
+	for name, row := range map[string]struct {
+		alter func(*volumesnapshot.Snapshot, *volumesnapshot.Content)
+		says  string
+	}{
+		"of the volume": {alter: func(*volumesnapshot.Snapshot, *volumesnapshot.Content) {}},
+		"of another claim": {alter: func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) { s.Spec.Source.ClaimName = ptr.To("other") },
+			says: "of another claim than data"},
+		"of a content": {alter: func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) { s.Spec.Source.ClaimName = nil },
+			says: "of another claim than data"},
+		"another's content": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) { c.Spec.Snapshot.UID = "s2" },
+			says: "c is not its own"},
+		"of another volume": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) { c.Spec.Source.VolumeHandle = ptr.To("v2") },
+			says: "c is of another volume"},
+		"of a snapshot": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) { c.Spec.Source.VolumeHandle = nil },
+			says: "c is of another volume"},
+		"of another driver": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) { c.Spec.Driver = "b.test" },
+			says: "c is of another volume"},
+		"one that is to stay": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) { c.Spec.DeletionPolicy = "Retain" },
+			says: "remove it by hand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &volumesnapshot.Snapshot{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "s1"}, Status: volumesnapshot.SnapshotStatus{ContentName: ptr.To("c")},
+				Spec: volumesnapshot.SnapshotSpec{Source: volumesnapshot.SnapshotSource{ClaimName: ptr.To("data")}},
+			}
+			c := &volumesnapshot.Content{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: volumesnapshot.ContentSpec{
+				Snapshot: corev1.ObjectReference{Namespace: "shop", Name: "s", UID: "s1"}, DeletionPolicy: "Delete", Driver: "a.test",
+				Source: volumesnapshot.ContentSource{VolumeHandle: ptr.To("v1")},
+			}}
+			row.alter(s, c)
+			why := WhyForeign("data", volumesnapshot.Volume{Driver: "a.test", Handle: "v1"}, s, c)
+			assert.Equal(t, row.says == "", why == "", why)
+			assert.Contains(t, why, row.says)
+		})
+	}
+}

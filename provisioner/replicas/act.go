@@ -1,0 +1,209 @@
+package replicas
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+)
+
+// act takes an action. It need not know whether a failed request took effect: the next observation shows it. What an API server
+// would refuse again is remembered, and judged by the next decision.
+func (c *Controller) act(ctx context.Context, w *activeReplica, o decide.Observation, action decide.Action) error {
+	err := c.take(ctx, w, o, action)
+	refused, err := refusalOf(err)
+	if refused.Text == "" && isMade(action) {
+		var why string
+		if why, err = frozen.RefusalOf(err); why != "" {
+			refused = decide.Refusal{Reason: decide.Refused, Text: why}
+		}
+	}
+	if refused.Text != "" {
+		w.refused, w.refusedAt = refused, time.Now()
+	}
+	return err
+}
+
+// isMade says whether an action makes an object that a quota, a policy or a missing right may forbid.
+func isMade(action decide.Action) bool {
+	switch action.(type) {
+	case decide.MakeHead, decide.TakeSnapshot, decide.MakeClone, decide.MakeMover, decide.TakeSeal:
+		return true
+	}
+	return false
+}
+
+func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observation, action decide.Action) error {
+	r := o.Record
+	switch a := action.(type) {
+	case decide.Adopt:
+		return c.setFinalizers(ctx, o, append(slices.Clone(o.Replica.Finalizers), keys.ReplicaFinalizer))
+	case decide.Leave:
+		return c.setFinalizers(ctx, o, slices.DeleteFunc(slices.Clone(o.Replica.Finalizers), func(f string) bool {
+			return f == keys.ReplicaFinalizer
+		}))
+	case decide.Begin:
+		first, err := c.begin(ctx, o.Replica)
+		if err != nil {
+			return err
+		}
+		return c.save(ctx, w, first)
+	case decide.BeginPoint:
+		next, err := c.beginPoint(ctx, r)
+		if err != nil {
+			return err
+		}
+		return c.save(ctx, w, next)
+	case decide.Save:
+		return c.save(ctx, w, a.Record)
+	case decide.Forget:
+		w.record = nil
+		return c.forget(ctx, w.uid)
+	case decide.MakeHead:
+		return c.makeHead(ctx, r)
+	case decide.DropHead:
+		return c.dropClaim(ctx, r.Head, o.Head.UID)
+	case decide.TakeSnapshot:
+		at, err := c.sites.At(r.Point.Source.Cluster)
+		if err != nil {
+			return err
+		}
+		return frozen.Take(ctx, at, r.Point.Source, r.PointName(), r.Point.By, c.labels(r))
+	case decide.MakeClone:
+		return c.makeClone(ctx, o)
+	case decide.DropClone:
+		ref := r.Point.Source
+		ref.Name = r.PointName()
+		return c.dropClaim(ctx, ref, o.Clone.UID)
+	case decide.DropSnapshot:
+		return c.dropSnapshot(ctx, r.Point.Source.Cluster, r.Point.Source.Namespace, r.PointName(), o.Snapshot.UID)
+	case decide.DropVersion:
+		return c.dropSnapshot(ctx, r.Head.Cluster, r.Head.Namespace, a.Name, a.UID)
+	case decide.TakeSeal:
+		at, err := c.sites.At(r.Head.Cluster)
+		if err != nil {
+			return err
+		}
+		return frozen.Take(ctx, at, r.Head, r.SealName(), r.Point.SealBy, c.labels(r))
+	case decide.MakeMover:
+		node := ""
+		if a.Role == moverapi.Sender {
+			node = r.Point.Node
+		}
+		return c.copier.Make(ctx, c.moverOf(r, a.Role), node, "")
+	case decide.StartMover:
+		return c.copier.Start(ctx, c.moverOf(r, a.Role))
+	case decide.GiveKeys:
+		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Role))
+	case decide.DropMover:
+		return c.copier.Drop(ctx, c.moverOf(r, a.Role))
+	case decide.Start:
+		client, err := c.copier.Client(&w.link, c.moverOf(r, moverapi.Sender), r.Point.Keys[moverapi.Controller])
+		if err == nil {
+			_, err = client.Start(ctx, a.Task, 0)
+		}
+		return err
+	}
+	return fmt.Errorf("nobody takes action %T", action)
+}
+
+// save writes the record.
+func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Record) error {
+	written, err := c.write(ctx, w.record, next)
+	if err != nil {
+		w.record = nil
+		return err
+	}
+	if w.record != nil {
+		c.Metrics.saved(w.record.record, next)
+	}
+	w.record, w.refused = written, decide.Refusal{}
+	return nil
+}
+
+// setFinalizers changes the finalizers of the VolumeReplica, if its resource version is unchanged.
+func (c *Controller) setFinalizers(ctx context.Context, o decide.Observation, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.Replica.UID, "resourceVersion": o.Replica.ResourceVersion, "finalizers": finalizers,
+	}})
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, err = c.Replicas.Replicas(o.Replica.Namespace).Patch(ctx, o.Replica.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return site.IgnoreGone(err, "patch VolumeReplica "+o.Replica.Name)
+}
+
+// makeHead creates the real claim at the standby.
+func (c *Controller) makeHead(ctx context.Context, r *record.Record) error {
+	head, at, err := c.headClaim(ctx, r)
+	if err != nil {
+		return err
+	}
+	if !at.Home {
+		if err := c.Clusters.Get(r.Head.Cluster).RecordNamespace(ctx, r.Head.Namespace); err != nil {
+			return err
+		}
+	}
+	_, err = at.Client.CoreV1().PersistentVolumeClaims(head.Namespace).Create(ctx, head, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make real claim %s at the standby: %w", r.Head.Key(), err)
+	}
+	return nil
+}
+
+// makeClone creates a claim of the snapshot of a point's source.
+func (c *Controller) makeClone(ctx context.Context, o decide.Observation) error {
+	r := o.Record
+	at, err := c.sites.At(r.Point.Source.Cluster)
+	if err != nil {
+		return err
+	}
+	taken, seen, err := c.snapshotAt(ctx, at, r, c.wantedOf(r))
+	if err != nil {
+		return err
+	}
+	if !seen.Ready {
+		return fmt.Errorf("snapshot %s is not ready any more: %s", r.PointName(), seen.Problem)
+	}
+	return frozen.Clone(ctx, at, taken, o.Origin, r.PointName(), r.Point.SourceClass, c.labels(r))
+}
+
+// dropClaim deletes a real claim that no virtual volume has ever stood for.
+func (c *Controller) dropClaim(ctx context.Context, ref backing.Ref, uid types.UID) error {
+	at, err := c.sites.At(ref.Cluster)
+	if err != nil {
+		return err
+	}
+	err = at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Delete(ctx, ref.Name, only(uid))
+	return site.IgnoreGone(err, "delete real claim "+ref.Key().String())
+}
+
+// dropSnapshot deletes a snapshot of a replica.
+func (c *Controller) dropSnapshot(ctx context.Context, cluster, namespace, name string, uid types.UID) error {
+	at, err := c.sites.At(cluster)
+	if err != nil {
+		return err
+	}
+	err = at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(namespace).Delete(ctx, name, only(uid))
+	return site.IgnoreGone(err, "delete snapshot "+namespace+"/"+name)
+}
+
+// only returns the options to delete the object with this UID; another one of the same name stays.
+func only(uid types.UID) metav1.DeleteOptions {
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(uid)}}
+}

@@ -1,0 +1,216 @@
+// Package replicas keeps second copies of claims in other clusters. Controller observes each VolumeReplica through API servers and
+// movers (observe.go), package decide chooses the next step, and act.go takes it; begin.go finds out where a copy goes and what a
+// point is of. The state of a replica is a record (records.go, package record).
+package replicas
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	events "k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/witness"
+)
+
+const (
+	// stepTimeout limits one observation of a replica and its step.
+	stepTimeout = 30 * time.Second
+	// retryAfter is the pause after a failed step.
+	retryAfter = time.Second
+	// workers is how many replicas are processed in parallel: those that wait for a cluster that does not answer delay no others.
+	workers = 64
+	// mostPoints is how many points are made at once.
+	mostPoints = 16
+	// mostSteps is how many steps are taken in a row before others have their turn.
+	mostSteps = 8
+)
+
+// Config is what a Controller needs.
+type Config struct {
+	Client kubernetes.Interface
+	// Home is the client configuration of the home cluster.
+	Home *rest.Config
+	// Dynamic reads and writes the VolumeSnapshots of the home cluster.
+	Dynamic dynamic.Interface
+	// Client of the VolumeReplicas; Objects is their informer, which the caller runs.
+	Replicas *clients.VolumeMoveClient
+	Objects  cache.SharedIndexInformer
+	Clusters *remote.Clusters
+	Records  *Records
+	Place    backing.Place
+	// Namespace is the provisioner's namespace, which has its records.
+	Namespace string
+	// Image is the image of the movers, Scratch how many bytes one may store on the disk of its node; 0: depends on the volume.
+	Image   string
+	Scratch int64
+	// Networks are those in which movers may dial each other.
+	Networks transport.Networks
+	Targets  copying.Targets
+	Recorder events.EventRecorder
+	Metrics  *Metrics
+	// Node returns a home node from the cache, nil if there is none.
+	Node func(name string) *corev1.Node
+	// Moving says whether a move holds a claim.
+	Moving func(claim types.UID) bool
+}
+
+// Controller keeps replicas.
+type Controller struct {
+	Config
+	sites   site.Sites
+	queue   *controller.Queue[replicaKey]
+	copier  *copying.Copier
+	witness witness.Witness
+	mu      sync.Mutex
+	active  map[types.UID]*activeReplica
+}
+
+// replicaKey is the key of a replica; the UID distinguishes it from another one of the same name.
+type replicaKey struct {
+	types.NamespacedName
+	uid types.UID
+}
+
+// activeReplica is the in-memory state of one replica. Only the worker that has its key uses it.
+type activeReplica struct {
+	replicaKey
+	record    *stored
+	link      copying.Link
+	keyless   copying.Keyless
+	furthest  copying.Furthest
+	advanced  time.Time
+	refused   decide.Refusal
+	refusedAt time.Time
+	// lastSaid is what the last event said.
+	lastSaid string
+	// point is the number of the point that link, furthest and advanced are of.
+	point int64
+}
+
+// New returns a Controller that does nothing until Run.
+func New(config Config) *Controller {
+	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
+	sites := site.New(home, config.Clusters)
+	return &Controller{
+		Config: config, sites: sites, active: map[types.UID]*activeReplica{},
+		queue: controller.NewQueue[replicaKey](controller.QueueConfig{
+			Name: "replicas", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
+		}),
+		copier:  &copying.Copier{Sites: sites, Networks: config.Networks},
+		witness: witness.Witness{Sites: sites, HomeID: config.Place.HomeID, Node: config.Node, Memory: &witness.Memory{}},
+	}
+}
+
+// Run works until ctx ends. Call it after Load has succeeded and Objects is synced.
+func (c *Controller) Run(ctx context.Context) error {
+	unwatch, err := controller.Watch(c.Objects, func(was, now *v1alpha1.VolumeReplica) {
+		either := controller.Either(was, now)
+		if was == nil || now == nil || was.Generation != now.Generation || was.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() {
+			c.queue.Add(replicaKey{types.NamespacedName{Namespace: either.Namespace, Name: either.Name}, either.UID})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for _, known := range c.Records.all() {
+		c.queue.Add(replicaKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, known.UID})
+	}
+	c.queue.Run(ctx, workers, c.sync)
+	for _, w := range c.active {
+		w.link.Close()
+	}
+	return errors.Join(unwatch())
+}
+
+// ClusterChanged has the replicas looked at that have a copy in a cluster whose state has changed.
+func (c *Controller) ClusterChanged(cluster string, _ bool) {
+	for _, r := range c.Records.all() {
+		if r.Head.Cluster == cluster || r.Point != nil && r.Point.Source.Cluster == cluster {
+			c.queue.Add(replicaKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID})
+		}
+	}
+}
+
+func (c *Controller) replicaOf(key replicaKey) *activeReplica {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.active[key.uid]
+	if w == nil {
+		w = &activeReplica{replicaKey: key}
+		c.active[key.uid] = w
+	}
+	return w
+}
+
+// drop forgets a replica of which nothing is left.
+func (c *Controller) drop(w *activeReplica) {
+	w.link.Close()
+	c.Metrics.forget(w.uid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.active, w.uid)
+}
+
+// sync takes the next steps of a replica, and drops its state once nothing is left of it.
+func (c *Controller) sync(ctx context.Context, key replicaKey) (after time.Duration, err error) {
+	logger := klog.FromContext(ctx).WithValues("replica", key.NamespacedName, "replicaUID", key.uid)
+	ctx = klog.NewContext(ctx, logger)
+	w := c.replicaOf(key)
+	for range mostSteps {
+		o, err := c.observe(ctx, w)
+		if err != nil {
+			return c.failed(ctx, w, o, err)
+		}
+		step := decide.Next(o)
+		if step.Over {
+			c.drop(w)
+			return 0, nil
+		}
+		if step.Action == nil {
+			return soonest(step.After, c.report(ctx, w, o, step)), nil
+		}
+		logger.V(3).Info("Taking step", "action", step.Action, "say", step.Say)
+		c.tell(w, o, step)
+		if err := c.act(ctx, w, o, step.Action); err != nil {
+			return c.failed(ctx, w, o, err)
+		}
+	}
+	return time.Millisecond, nil
+}
+
+// failed reports an error of an API server, after which the step is tried again.
+func (c *Controller) failed(ctx context.Context, w *activeReplica, o decide.Observation, err error) (time.Duration, error) {
+	// Logged here at a low level, not by the queue: the VolumeReplica shows it, and clusters may be unreachable for long.
+	klog.FromContext(ctx).V(2).Info("Will be tried again", "err", err)
+	w.record = nil
+	c.report(ctx, w, o, decide.Step{Say: plain("this is tried again: " + err.Error()), Reason: decide.Waiting})
+	return retryAfter, nil
+}
+
+// soonest returns the shorter one of two times of which 0 means never.
+func soonest(a, b time.Duration) time.Duration {
+	times := slices.DeleteFunc([]time.Duration{a, b}, func(d time.Duration) bool { return d <= 0 })
+	if len(times) == 0 {
+		return 0
+	}
+	return slices.Min(times)
+}

@@ -1,0 +1,339 @@
+// Package decide has the decisions about a replica as pure functions: the record and the observation go in, the one next step
+// comes out. Each step is one write and safe to repeat; a process that is stopped anywhere goes on by observing again. All that is
+// observed was just read from API servers. Start with Next; the making of a point is in point.go.
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+)
+
+// Observation is what a step is decided from.
+type Observation struct {
+	Now time.Time
+	// Replica is nil if there is none any more, Record is nil before it has begun.
+	Replica *v1alpha1.VolumeReplica
+	Record  *record.Record
+	// Moving says that a move holds the claim.
+	Moving bool
+	// MayBegin says that a point may begin: only so many are made at once.
+	MayBegin bool
+	// Refused is why the last try to begin with the replica or a point was refused, at RefusedAt; empty: it was not.
+	Refused   Refusal
+	RefusedAt time.Time
+	// Source and Standby are the clusters of the two.
+	Source, Standby Cluster
+	// Head is the real claim of the record's name at the standby, HeadVolume the real volume that is bound to it.
+	Head       *corev1.PersistentVolumeClaim
+	HeadVolume *corev1.PersistentVolume
+	// Sealed are the snapshots of this replica at the standby, by name, as far as they were read; nil: they were not.
+	Sealed map[string]types.UID
+	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that.
+	Origin   *corev1.PersistentVolumeClaim
+	Snapshot Snapshot
+	Clone    *corev1.PersistentVolumeClaim
+	// Seal is the snapshot of the head that a point makes, and SealBy the class for it; NoSeal says why there is none.
+	Seal   Snapshot
+	SealBy string
+	NoSeal string
+	// Reader and Writer are the movers. Copy is what the reader says, nil if it did not answer: CopyError.
+	Reader, Writer movers.State
+	Copy           *moverapi.Status
+	CopyError      string
+	// Advanced is when the copy last got further, or when this process first saw it.
+	Advanced time.Time
+}
+
+// Cluster is the state of a cluster.
+type Cluster struct {
+	// Unusable says why it cannot be asked now; empty: it can. Gone says that it has no RemoteCluster any more.
+	Unusable string
+	Gone     bool
+}
+
+// Snapshot is the state of a VolumeSnapshot.
+type Snapshot struct {
+	UID types.UID
+	// Exists, Ready and Leaving are its state. Problem says why it cannot be used, or not yet, and Wrong that it never can.
+	Exists, Ready, Leaving bool
+	Problem                string
+	Wrong                  bool
+}
+
+// Refusal is why something cannot begin now.
+type Refusal struct{ Reason, Text string }
+
+// Reasons of the condition Healthy.
+const (
+	Sealed        = "Sealed"
+	Seeding       = "Seeding"
+	Paused        = "Paused"
+	Moving        = "Moving"
+	Waiting       = "Waiting"
+	Refused       = "Refused"
+	NoSnapshots   = "NoSnapshots"
+	SameCluster   = "SameCluster"
+	ClaimGone     = "ClaimGone"
+	ClusterAway   = "ClusterAway"
+	PointFailed   = "PointFailed"
+	StandsStill   = "StandsStill"
+	VersionLost   = "VersionLost"
+	BeingRemoved  = "BeingRemoved"
+	NothingSealed = "NothingSealed"
+)
+
+// Step is the next step: an action, or a time to wait.
+type Step struct {
+	Action Action
+	// Say is one sentence. Reason is that of the condition Healthy if something keeps the replica from what it is for; empty: nothing
+	// does.
+	Say, Reason string
+	// After is when to look again, 0: when something changes.
+	After time.Duration
+	// Over says that nothing is left of the replica.
+	Over bool
+}
+
+// Action is one write.
+type Action interface{}
+
+// Adopt puts our finalizer on the VolumeReplica.
+type Adopt struct{}
+
+// Leave takes it off.
+type Leave struct{}
+
+// Begin finds out where the copy goes, and writes the first record.
+type Begin struct{}
+
+// BeginPoint finds out what a point is of, and writes the record with it.
+type BeginPoint struct{}
+
+// Save writes the record.
+type Save struct{ Record *record.Record }
+
+// Forget deletes the record.
+type Forget struct{}
+
+// MakeHead creates the real claim at the standby.
+type MakeHead struct{}
+
+// DropHead deletes it.
+type DropHead struct{}
+
+// TakeSnapshot takes a snapshot of the source.
+type TakeSnapshot struct{}
+
+// MakeClone makes a claim of it.
+type MakeClone struct{}
+
+// DropSnapshot deletes the snapshot of the source.
+type DropSnapshot struct{}
+
+// DropClone deletes the claim that was made of it.
+type DropClone struct{}
+
+// MakeMover makes the mover of a role, without starting it.
+type MakeMover struct{ Role moverapi.Role }
+
+// StartMover gives it its keys, and starts it.
+type StartMover struct{ Role moverapi.Role }
+
+// GiveKeys gives it its keys again.
+type GiveKeys struct{ Role moverapi.Role }
+
+// DropMover ends it.
+type DropMover struct{ Role moverapi.Role }
+
+// Start has the movers begin a task.
+type Start struct{ Task moverapi.Task }
+
+// TakeSeal takes the snapshot of the head.
+type TakeSeal struct{}
+
+// DropVersion deletes a snapshot at the standby.
+type DropVersion struct {
+	Name string
+	UID  types.UID
+}
+
+const (
+	// soon is how often a point is looked at: nobody waits for it, and each look is a dozen requests.
+	soon   = time.Second
+	seldom = 10 * time.Second
+	// askAgain is when what was refused is tried again.
+	askAgain = 15 * time.Second
+)
+
+// Next returns the next step of a replica.
+func Next(o Observation) Step {
+	r := o.Record
+	switch {
+	case r == nil && o.Replica == nil:
+		return Step{Over: true}
+	case r == nil && isLeaving(o):
+		if !slices.Contains(o.Replica.Finalizers, keys.ReplicaFinalizer) {
+			return Step{Over: true}
+		}
+		return Step{Action: Leave{}}
+	case r == nil && !slices.Contains(o.Replica.Finalizers, keys.ReplicaFinalizer):
+		return Step{Action: Adopt{}}
+	case r == nil:
+		return begin(o, Begin{})
+	case isLeaving(o):
+		return remove(o)
+	case r.Point != nil:
+		return point(o)
+	}
+	if step, ok := keepVersions(o); ok {
+		return step
+	}
+	return idle(o)
+}
+
+// isLeaving says whether nobody wants the replica any more.
+func isLeaving(o Observation) bool { return o.Replica == nil || o.Replica.DeletionTimestamp != nil }
+
+// begin begins with something, unless it was refused a moment ago.
+func begin(o Observation, action Action) Step {
+	if left := o.RefusedAt.Add(askAgain).Sub(o.Now); o.Refused.Text != "" && left > 0 {
+		return Step{Say: o.Refused.Text, Reason: o.Refused.Reason, After: left}
+	}
+	return Step{Action: action}
+}
+
+// idle is the step between two points.
+func idle(o Observation) Step {
+	r := o.Record
+	switch wait := Due(o).Sub(o.Now); {
+	case o.Replica.Spec.Paused:
+		return Step{Say: "no point is made: spec.paused is set", Reason: Paused}
+	case o.Moving:
+		return Step{Say: "the claim is being moved: the next point is made after that", Reason: Moving, After: seldom}
+	case o.Refused.Text != "":
+		return begin(o, BeginPoint{})
+	case wait > 0 && r.Failures > 0:
+		return Step{Say: fmt.Sprintf("point %d failed: %s; the next is tried at %s", r.Last, r.Why, Due(o).UTC().Format(time.TimeOnly)),
+			Reason: PointFailed, After: wait}
+	case wait > 0:
+		return Step{After: wait}
+	case !o.MayBegin:
+		return Step{Say: "the next point waits for its turn: as many are being made as may be at once", Reason: Waiting, After: seldom}
+	}
+	return Step{Action: BeginPoint{}}
+}
+
+// RPO is how old the newest version may be.
+func RPO(replica *v1alpha1.VolumeReplica) time.Duration {
+	if replica.Spec.RPO == nil {
+		return 15 * time.Minute
+	}
+	return replica.Spec.RPO.Duration
+}
+
+const (
+	// firstRetry is the pause after a point that failed; it doubles with each in a row, up to lastRetry.
+	firstRetry = 15 * time.Second
+	lastRetry  = 15 * time.Minute
+)
+
+// Due is when the next point is to begin: so that it is sealed before the last one is older than the RPO, if it takes up to twice
+// as long as that one did, and no earlier than half the RPO after it.
+func Due(o Observation) time.Time {
+	due := time.Time{}
+	if last := o.Record.Newest(); last != nil {
+		rpo := RPO(o.Replica)
+		due = last.Cut.Add(rpo - min(rpo/2, 2*last.Took))
+	}
+	if n := o.Record.Failures; n > 0 {
+		if again := o.Record.Failed.Add(min(firstRetry<<min(n-1, 10), lastRetry)); again.After(due) {
+			due = again
+		}
+	}
+	return due
+}
+
+// keepVersions is the step by which versions that somebody deleted are no longer counted, and by which older ones go than are wanted;
+// false if there is nothing to do. The newest ones were just seen.
+func keepVersions(o Observation) (Step, bool) {
+	if o.Sealed == nil {
+		return Step{}, false
+	}
+	r := o.Record
+	for i, version := range r.Sealed {
+		if o.Sealed[version.Name] == version.UID {
+			continue
+		}
+		next := r.Clone()
+		next.Sealed = slices.Delete(next.Sealed, i, i+1)
+		step := Step{Action: Save{next}}
+		if !version.Going {
+			step.Say, step.Reason = fmt.Sprintf("somebody deleted VolumeSnapshot %s/%s at the standby, which sealed the version of %s",
+				r.Head.Namespace, version.Name, version.Cut.UTC().Format(time.RFC3339)), VersionLost
+		}
+		return step, true
+	}
+	if len(r.Sealed) <= int(max(o.Replica.Spec.Versions.Keep, 1)) {
+		return Step{}, false
+	}
+	if oldest := r.Sealed[0]; oldest.Going {
+		return Step{Action: DropVersion{oldest.Name, oldest.UID}}, true
+	}
+	next := r.Clone()
+	next.Sealed[0].Going = true
+	return Step{Action: Save{next}}, true
+}
+
+// remove is the step by which all goes that was made for a replica.
+func remove(o Observation) Step {
+	r := o.Record
+	if r.Point != nil {
+		if r.Point.Stage != record.Clean {
+			return giveUp(o, "the VolumeReplica was deleted")
+		}
+		if step, ok := clean(o); ok {
+			return step
+		}
+		next := r.Clone()
+		next.Point = nil
+		return Step{Action: Save{next}}
+	}
+	switch {
+	case o.Standby.Gone:
+		return Step{Action: Forget{}}
+	case o.Standby.Unusable != "":
+		return Step{Reason: BeingRemoved, After: seldom, Say: fmt.Sprintf("the copy at the standby cannot be removed: %s; bring it back, or "+
+			"delete its RemoteCluster if it is gone for good: then real claim %s and its VolumeSnapshots stay there", o.Standby.Unusable,
+			r.Head.Key())}
+	}
+	if o.Sealed == nil && len(r.Sealed) > 0 {
+		return Step{Reason: BeingRemoved, After: seldom, Say: "waiting until the VolumeSnapshots at the standby can be looked at"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Sealed)) {
+		return Step{Action: DropVersion{name, o.Sealed[name]}, Say: "the versions at the standby are removed", Reason: BeingRemoved}
+	}
+	if isHead(o) {
+		if o.Head.DeletionTimestamp == nil {
+			return Step{Action: DropHead{}}
+		}
+		return Step{Say: fmt.Sprintf("waiting until real claim %s at the standby is gone", r.Head.Key()), Reason: BeingRemoved, After: seldom}
+	}
+	return Step{Action: Forget{}}
+}
+
+// isHead says whether the real claim at the standby is ours.
+func isHead(o Observation) bool {
+	return o.Head != nil && o.Head.Labels[keys.ReplicaOf] == string(o.Record.UID) &&
+		(o.Record.Head.UID == "" || o.Head.UID == o.Record.Head.UID)
+}

@@ -1,0 +1,243 @@
+package decide_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// observation is one of a replica with sealed versions, each a minute after the one before, the last at noon.
+func observation(versions int) decide.Observation {
+	r := &record.Record{UID: "r1", Namespace: "shop", Name: "data", Claim: "data", ClaimUID: "c1", Epoch: 1, Last: int64(versions),
+		Head: backing.Ref{Cluster: "west", Namespace: "shop", Name: "replica-r1", UID: "h1"}}
+	o := decide.Observation{Now: noon.Add(time.Second), Record: r, MayBegin: true, Sealed: map[string]types.UID{},
+		Replica: &v1alpha1.VolumeReplica{
+			ObjectMeta: metav1.ObjectMeta{UID: "r1", Finalizers: []string{keys.ReplicaFinalizer}},
+			Spec: v1alpha1.VolumeReplicaSpec{Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west"}},
+				RPO: &metav1.Duration{Duration: 10 * time.Minute}, Versions: v1alpha1.ReplicaVersions{Keep: 2}},
+		}}
+	for i := range versions {
+		name := fmt.Sprintf("v%d", i+1)
+		r.Sealed = append(r.Sealed, record.Version{Name: name, UID: types.UID(name), Cut: noon.Add(time.Duration(i-versions+1) * time.Minute),
+			Took: 30 * time.Second})
+		o.Sealed[name] = types.UID(name)
+	}
+	return o
+}
+
+func TestTheNextPointBeginsInTimeForTheRPO(t *testing.T) {
+	for name, row := range map[string]struct {
+		tune func(*decide.Observation)
+		due  time.Time
+	}{
+		"it takes up to twice as long as the last one did": {func(*decide.Observation) {}, noon.Add(9 * time.Minute)},
+		"no earlier than half of the RPO after the last": {func(o *decide.Observation) {
+			o.Record.Sealed[1].Took = time.Hour
+		}, noon.Add(5 * time.Minute)},
+		"a version that goes does not count": {func(o *decide.Observation) { o.Record.Sealed[1].Going = true }, noon.Add(8 * time.Minute)},
+		"the first one begins at once":       {func(o *decide.Observation) { o.Record.Sealed = nil }, time.Time{}},
+		"after a failure it is tried again": {func(o *decide.Observation) {
+			o.Record.Sealed, o.Record.Failures, o.Record.Failed = nil, 1, noon
+		}, noon.Add(15 * time.Second)},
+		"and later after more": {func(o *decide.Observation) {
+			o.Record.Sealed, o.Record.Failures, o.Record.Failed = nil, 100, noon
+		}, noon.Add(15 * time.Minute)},
+		"a failure makes nothing due earlier": {func(o *decide.Observation) { o.Record.Failures, o.Record.Failed = 1, noon },
+			noon.Add(9 * time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observation(2)
+			row.tune(&o)
+			assert.Equal(t, row.due, decide.Due(o))
+		})
+	}
+}
+
+func TestBetweenPoints(t *testing.T) {
+	due := func(o *decide.Observation) { o.Now = noon.Add(9 * time.Minute) }
+	for name, row := range map[string]struct {
+		tune   func(*decide.Observation)
+		action decide.Action
+		reason string
+	}{
+		"the next one is due":          {due, decide.BeginPoint{}, ""},
+		"it is not":                    {func(*decide.Observation) {}, nil, ""},
+		"nobody wants one":             {func(o *decide.Observation) { due(o); o.Replica.Spec.Paused = true }, nil, decide.Paused},
+		"a move holds the claim":       {func(o *decide.Observation) { due(o); o.Moving = true }, nil, decide.Moving},
+		"as many are made as may be":   {func(o *decide.Observation) { due(o); o.MayBegin = false }, nil, decide.Waiting},
+		"the last one failed just now": {func(o *decide.Observation) { o.Record.Failures, o.Record.Failed = 1, noon }, nil, decide.PointFailed},
+		"it was refused just now": {func(o *decide.Observation) {
+			due(o)
+			o.Refused, o.RefusedAt = decide.Refusal{Reason: decide.SameCluster, Text: "no"}, o.Now
+		}, nil, decide.SameCluster},
+		"it was refused a while ago": {func(o *decide.Observation) {
+			due(o)
+			o.Refused, o.RefusedAt = decide.Refusal{Reason: decide.SameCluster, Text: "no"}, o.Now.Add(-time.Minute)
+		}, decide.BeginPoint{}, ""},
+		"it has no finalizer": {func(o *decide.Observation) { o.Record, o.Replica.Finalizers = nil, nil }, decide.Adopt{}, ""},
+		"it has not begun":    {func(o *decide.Observation) { o.Record = nil }, decide.Begin{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := observation(2)
+			row.tune(&o)
+			step := decide.Next(o)
+			assert.Equal(t, row.action, step.Action)
+			assert.Equal(t, row.reason, step.Reason)
+			assert.Equal(t, row.reason == "", step.Say == "", "what is wrong is said")
+		})
+	}
+}
+
+func TestOnlyTheOldestVersionGoesOnceEnoughNewerOnesAreThere(t *testing.T) {
+	o := observation(3)
+	step := decide.Next(o)
+	save, ok := step.Action.(decide.Save)
+	require.True(t, ok, "it is written down first: %v", step)
+	assert.True(t, save.Record.Sealed[0].Going)
+	assert.False(t, save.Record.Sealed[1].Going)
+	o.Record = save.Record
+	assert.Equal(t, decide.DropVersion{Name: "v1", UID: "v1"}, decide.Next(o).Action)
+	delete(o.Sealed, "v1")
+	save, ok = decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Len(t, save.Record.Sealed, 2)
+	o.Record = save.Record
+	assert.Nil(t, decide.Next(o).Action)
+
+	// One of the newer ones is gone: then the oldest stays.
+	o = observation(3)
+	delete(o.Sealed, "v3")
+	step = decide.Next(o)
+	assert.Equal(t, decide.VersionLost, step.Reason)
+	save, ok = step.Action.(decide.Save)
+	require.True(t, ok)
+	o.Record = save.Record
+	for _, version := range o.Record.Sealed {
+		assert.False(t, version.Going)
+	}
+	assert.Nil(t, decide.Next(o).Action, "two are wanted, and two are there")
+
+	// Another snapshot of its name is not it.
+	o = observation(2)
+	o.Sealed["v2"] = "another"
+	assert.Equal(t, decide.VersionLost, decide.Next(o).Reason)
+
+	// What was not looked at is not judged.
+	o = observation(3)
+	o.Sealed, o.Standby.Unusable = nil, "cluster west does not answer"
+	assert.Nil(t, decide.Next(o).Action)
+}
+
+func TestAllGoesWithTheReplica(t *testing.T) {
+	deleted := func(o *decide.Observation) { o.Replica.DeletionTimestamp = &metav1.Time{Time: noon} }
+	t.Run("a standby that does not answer is waited for", func(t *testing.T) {
+		o := observation(1)
+		deleted(&o)
+		o.Sealed, o.Standby.Unusable = nil, "cluster west does not answer"
+		step := decide.Next(o)
+		assert.Nil(t, step.Action)
+		assert.Equal(t, decide.BeingRemoved, step.Reason)
+		assert.Contains(t, step.Say, "cluster west does not answer; bring it back, or delete its RemoteCluster")
+	})
+	t.Run("one that has no RemoteCluster any more is not", func(t *testing.T) {
+		o := observation(1)
+		deleted(&o)
+		o.Sealed, o.Standby = nil, decide.Cluster{Unusable: "there is no RemoteCluster west", Gone: true}
+		assert.Equal(t, decide.Forget{}, decide.Next(o).Action)
+	})
+	t.Run("versions that could not be looked for are waited for", func(t *testing.T) {
+		o := observation(1)
+		deleted(&o)
+		o.Sealed = nil
+		assert.Nil(t, decide.Next(o).Action)
+	})
+	t.Run("a claim at the standby that is not ours stays", func(t *testing.T) {
+		o := observation(0)
+		deleted(&o)
+		o.Head = head("another")
+		assert.Equal(t, decide.Forget{}, decide.Next(o).Action)
+		o.Head = head("h1")
+		o.Head.Labels = nil
+		assert.Equal(t, decide.Forget{}, decide.Next(o).Action)
+		o.Head = head("h1")
+		assert.Equal(t, decide.DropHead{}, decide.Next(o).Action)
+	})
+	t.Run("nobody took our finalizer off by hand", func(t *testing.T) {
+		o := observation(0)
+		o.Replica, o.Record = nil, nil
+		assert.True(t, decide.Next(o).Over)
+	})
+}
+
+// copies is an observation of a point whose movers run, and do a task.
+func copies(task *moverapi.TaskStatus) decide.Observation {
+	o := observation(1)
+	o.Record.Point = &record.Point{Number: 2, Stage: record.Copy, Since: noon, Cut: noon, Expect: []byte(`"s"`), Copied: true}
+	o.Head, o.Clone = head("h1"), &corev1.PersistentVolumeClaim{}
+	o.Reader, o.Writer = movers.State{Exists: true, Running: true}, movers.State{Exists: true, Running: true}
+	o.Copy, o.Advanced = &moverapi.Status{Connected: true, Task: task}, noon
+	return o
+}
+
+func TestWhatIsNotWholeIsNotSealed(t *testing.T) {
+	verified := func(equal bool) *moverapi.TaskStatus {
+		return &moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done, Verified: &moverapi.Verified{Equal: equal,
+			SourceRoot: "a", TargetRoot: "a", Differences: []moverapi.Difference{{Path: "x", What: "its content differs"}}}}
+	}
+	for name, row := range map[string]struct {
+		o     decide.Observation
+		tune  func(*decide.Observation)
+		stage record.Stage
+		why   string
+	}{
+		"both are the same": {o: copies(verified(true)), stage: record.Settle},
+		"they differ":       {o: copies(verified(false)), stage: record.Clean, why: "differs from what was copied: x: its content differs"},
+		"nothing says that": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done}), stage: record.Clean,
+			why: "differs from what was copied"},
+		"the mover gave up": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Failed, Error: "no room"}),
+			stage: record.Clean, why: "the mover gave up: no room"},
+		"the head was deleted": {o: copies(nil), tune: func(o *decide.Observation) { o.Head = nil }, stage: record.Clean,
+			why: "somebody deleted real claim shop/replica-r1 at the standby"},
+		"it stands still": {o: copies(nil), tune: func(o *decide.Observation) { o.Copy.Connected, o.Now = false, noon.Add(11*time.Minute) },
+			stage: record.Clean, why: "the copy has stood still for 10m0s: waiting until the movers reach each other"},
+		"its cluster is gone for good": {o: copies(nil), tune: func(o *decide.Observation) {
+			o.Source = decide.Cluster{Unusable: "there is no RemoteCluster east", Gone: true}
+		}, stage: record.Clean, why: "there is no RemoteCluster east"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if row.tune != nil {
+				row.tune(&row.o)
+			}
+			save, ok := decide.Next(row.o).Action.(decide.Save)
+			require.True(t, ok)
+			assert.Equal(t, row.stage, save.Record.Point.Stage)
+			assert.Contains(t, save.Record.Point.Why, row.why)
+			assert.Equal(t, row.why == "", save.Record.Point.Why == "")
+			assert.Len(t, save.Record.Sealed, 1, "what is sealed stays")
+		})
+	}
+	o := copies(nil)
+	o.Copy.Connected, o.Now, o.Advanced = false, noon.Add(time.Hour), noon.Add(55*time.Minute)
+	assert.Nil(t, decide.Next(o).Action, "it got further, or was first seen, a moment ago")
+	o = copies(nil)
+	o.Standby.Unusable = "cluster west does not answer"
+	step := decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Equal(t, decide.ClusterAway, step.Reason)
+}

@@ -1,0 +1,134 @@
+package replicas
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+)
+
+// Metrics count points, and report at each scrape how old the newest versions are. No label has a user-chosen name. It is safe for
+// concurrent use.
+type Metrics struct {
+	points *prometheus.CounterVec
+	sent   prometheus.Counter
+
+	mu       sync.Mutex
+	replicas map[types.UID]replicaGauge
+}
+
+// replicaGauge is the state of a replica.
+type replicaGauge struct {
+	state string
+	// cut is the moment of its newest version; zero: it has none, or is paused.
+	cut time.Time
+	rpo time.Duration
+}
+
+// Results of a point, and states of a replica.
+const (
+	sealed = "sealed"
+	failed = "failed"
+
+	healthy   = "healthy"
+	unhealthy = "unhealthy"
+	paused    = "paused"
+)
+
+// NewMetrics returns metrics that are registered with registerer.
+func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		points: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lodestone_provisioner_replica_points_total",
+			Help: "Points of replicas that are over, by result: sealed or failed.",
+		}, []string{"result"}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lodestone_provisioner_replica_sent_bytes_total",
+			Help: "Bytes that travelled between movers for sealed versions.",
+		}),
+		replicas: map[types.UID]replicaGauge{},
+	}
+	m.points.WithLabelValues(sealed)
+	m.points.WithLabelValues(failed)
+	for _, c := range []prometheus.Collector{m.points, m.sent, m} {
+		if err := registerer.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// saved counts what a new record has that the one before had not.
+func (m *Metrics) saved(before, after *record.Record) {
+	if len(after.Sealed) > len(before.Sealed) {
+		m.points.WithLabelValues(sealed).Inc()
+		m.sent.Add(float64(after.Newest().Sent))
+	}
+	if after.Failures > before.Failures {
+		m.points.WithLabelValues(failed).Inc()
+	}
+}
+
+// observe notes the state of a replica.
+func (m *Metrics) observe(o decide.Observation, status v1alpha1.VolumeReplicaStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := replicaGauge{state: unhealthy, rpo: decide.RPO(o.Replica)}
+	switch {
+	case o.Replica.Spec.Paused:
+		seen.state = paused
+	case meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ReplicaHealthy):
+		seen.state = healthy
+	}
+	if o.Record != nil && o.Record.Newest() != nil && !o.Replica.Spec.Paused {
+		seen.cut = o.Record.Newest().Cut
+	}
+	m.replicas[o.Replica.UID] = seen
+}
+
+func (m *Metrics) forget(replica types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.replicas, replica)
+}
+
+var (
+	known = prometheus.NewDesc("lodestone_provisioner_replicas", "VolumeReplicas, by state: healthy, unhealthy or paused.",
+		[]string{"state"}, nil)
+	lag = prometheus.NewDesc("lodestone_provisioner_replica_lag_ratio", "How old the newest sealed version is, as a part of its RPO, of the "+
+		"replica of which that is most; 0 without any. Those that are paused do not count.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- known
+	descriptions <- lag
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(metrics chan<- prometheus.Metric) { m.collect(time.Now(), metrics) }
+
+func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
+	states, most := map[string]int{}, 0.0
+	m.mu.Lock()
+	for _, replica := range m.replicas {
+		states[replica.state]++
+		if !replica.cut.IsZero() {
+			most = max(most, now.Sub(replica.cut).Seconds()/replica.rpo.Seconds())
+		}
+	}
+	m.mu.Unlock()
+	gauge := func(description *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
+	}
+	for _, state := range []string{healthy, unhealthy, paused} {
+		gauge(known, float64(states[state]), state)
+	}
+	gauge(lag, most)
+}

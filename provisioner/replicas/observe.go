@@ -1,0 +1,284 @@
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/copying"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+)
+
+// observe reads the objects of a replica. After an error the observation is incomplete.
+func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Observation, err error) {
+	o = decide.Observation{Now: time.Now(), Refused: w.refused, RefusedAt: w.refusedAt}
+	if w.record == nil {
+		if w.record, err = c.read(ctx, w.uid); err != nil {
+			return o, err
+		}
+	}
+	replica, err := c.Replicas.Replicas(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
+	switch {
+	case err == nil && replica.UID == w.uid:
+		o.Replica = replica
+	case err != nil && !apierrors.IsNotFound(err):
+		return o, fmt.Errorf("look at VolumeReplica %s: %w", w.NamespacedName, err)
+	}
+	if w.record == nil {
+		return o, nil
+	}
+	o.Record = w.record.record
+	r := o.Record
+	o.Moving, o.MayBegin = c.Moving(r.ClaimUID), c.Records.points() < mostPoints
+	w.sees(r, o.Now)
+	if err := c.observeStandby(ctx, &o); err != nil {
+		return o, err
+	}
+	if r.Point == nil {
+		return o, nil
+	}
+	if err := c.observeSource(ctx, &o); err != nil {
+		return o, err
+	}
+	w.keyless.Note(o.Now, &o.Reader, &o.Writer)
+	if r.Point.Stage == record.Copy {
+		c.observeCopy(ctx, w, &o)
+	}
+	return o, nil
+}
+
+// sees drops what is remembered of another point than the record's. After a restart a copy gets its full time again.
+func (w *activeReplica) sees(r *record.Record, now time.Time) {
+	number := int64(0)
+	if r.Point != nil && r.Point.Stage == record.Copy {
+		number = r.Point.Number
+	}
+	if number != w.point {
+		w.link.Close()
+		w.point, w.furthest, w.advanced = number, copying.Furthest{}, now
+	}
+}
+
+// clusterOf says whether a cluster can be asked.
+func (c *Controller) clusterOf(ctx context.Context, id string) (at site.Site, seen decide.Cluster, err error) {
+	if at, seen.Unusable = c.sites.Reach(id); seen.Unusable != "" && id != keys.Home {
+		seen.Gone, err = c.Clusters.Gone(ctx, id)
+	}
+	return at, seen, err
+}
+
+// answered notes an error of a remote cluster as its state; one of home is returned.
+func (c *Controller) answered(at site.Site, id string, seen *decide.Cluster, err error) error {
+	if err == nil || at.Home {
+		return err
+	}
+	c.sites.Recheck(id)
+	seen.Unusable = plain(fmt.Sprintf("cluster %s cannot be asked now: %v", id, err))
+	return nil
+}
+
+func (c *Controller) observeStandby(ctx context.Context, o *decide.Observation) error {
+	at, seen, err := c.clusterOf(ctx, o.Record.Head.Cluster)
+	if o.Standby = seen; err != nil || seen.Unusable != "" {
+		return err
+	}
+	ctx, cancel := at.WithTimeout(ctx)
+	defer cancel()
+	return c.answered(at, o.Record.Head.Cluster, &o.Standby, c.readStandby(ctx, at, o))
+}
+
+func (c *Controller) readStandby(ctx context.Context, at site.Site, o *decide.Observation) (err error) {
+	r := o.Record
+	if o.Head, err = at.Claim(ctx, r.Head.Namespace, r.Head.Name); err != nil {
+		return err
+	}
+	if o.HeadVolume, err = volumeOf(ctx, at, o.Head); err != nil {
+		return err
+	}
+	p := r.Point
+	if p == nil {
+		o.Sealed, err = c.sealedAt(ctx, at, r)
+		return err
+	}
+	if o.Writer, _, err = copying.Read(ctx, at, c.moverOf(r, moverapi.Receiver)); err != nil {
+		return err
+	}
+	o.Writer.Problem = plain(o.Writer.Problem)
+	switch {
+	case p.Stage == record.Settle && o.HeadVolume != nil && o.HeadVolume.Spec.CSI != nil:
+		o.SealBy, o.NoSeal, err = frozen.ClassOf(ctx, at, r.Head.Cluster, o.HeadVolume.Spec.CSI.Driver)
+	case p.SealBy != "":
+		_, o.Seal, err = c.snapshotAt(ctx, at, r, frozen.Wanted{
+			NamespacedName: types.NamespacedName{Namespace: r.Head.Namespace, Name: r.SealName()}, Claim: r.Head.Name, Volume: p.Head,
+		})
+	}
+	return err
+}
+
+// volumeOf returns the real volume that is bound to a real claim, nil if there is none.
+func volumeOf(ctx context.Context, at site.Site, b *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+	if b == nil || b.Spec.VolumeName == "" {
+		return nil, nil
+	}
+	real, err := at.Volume(ctx, b.Spec.VolumeName)
+	if real != nil && (real.Spec.ClaimRef == nil || real.Spec.ClaimRef.UID != b.UID) {
+		real = nil
+	}
+	return real, err
+}
+
+// sealedAt returns the snapshots of a replica at its standby; nil if that does not serve them now: what it has is not gone then.
+func (c *Controller) sealedAt(ctx context.Context, at site.Site, r *record.Record) (map[string]types.UID, error) {
+	if at.Dynamic == nil {
+		return nil, nil
+	}
+	found := map[string]types.UID{}
+	of := metav1.ListOptions{LabelSelector: keys.ReplicaOf + "=" + string(r.UID) + "," + keys.HomeID + "=" + c.Place.HomeID}
+	err := site.EachPage(ctx, of, at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(r.Head.Namespace).List,
+		func(page *unstructured.UnstructuredList) {
+			for i := range page.Items {
+				if page.Items[i].GetDeletionTimestamp() == nil {
+					found[page.Items[i].GetName()] = page.Items[i].GetUID()
+				}
+			}
+		})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots at the standby: %w", err)
+	}
+	return found, nil
+}
+
+// snapshotAt reads a snapshot that a replica has taken.
+func (c *Controller) snapshotAt(ctx context.Context, at site.Site, r *record.Record, want frozen.Wanted) (*volumesnapshot.Snapshot,
+	decide.Snapshot, error) {
+	want.Whose, want.Ours = "this replica's", func(s *volumesnapshot.Snapshot) bool { return c.isOurs(s, r) }
+	taken, problem, wrong, err := frozen.Look(ctx, at, want)
+	seen := decide.Snapshot{Problem: problem, Wrong: wrong}
+	if taken != nil {
+		seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
+		seen.Ready = problem == "" && ptr.Deref(taken.Status.ReadyToUse, false)
+	}
+	return taken, seen, err
+}
+
+// isOurs says whether the labels of an object name this replica. Users of a remote namespace can write those, too.
+func (c *Controller) isOurs(object metav1.Object, r *record.Record) bool {
+	labels := object.GetLabels()
+	return labels[keys.ReplicaOf] == string(r.UID) && labels[keys.HomeID] == c.Place.HomeID
+}
+
+func (c *Controller) labels(r *record.Record) map[string]string {
+	return map[string]string{keys.ReplicaOf: string(r.UID), keys.HomeID: c.Place.HomeID}
+}
+
+func (c *Controller) observeSource(ctx context.Context, o *decide.Observation) error {
+	id := o.Record.Point.Source.Cluster
+	at, seen, err := c.clusterOf(ctx, id)
+	if o.Source = seen; err != nil || seen.Unusable != "" {
+		return err
+	}
+	ctx, cancel := at.WithTimeout(ctx)
+	defer cancel()
+	return c.answered(at, id, &o.Source, c.readSource(ctx, at, o))
+}
+
+func (c *Controller) readSource(ctx context.Context, at site.Site, o *decide.Observation) (err error) {
+	r, p := o.Record, o.Record.Point
+	if o.Origin, err = at.Claim(ctx, p.Source.Namespace, p.Source.Name); err != nil {
+		return err
+	}
+	if _, o.Snapshot, err = c.snapshotAt(ctx, at, r, c.wantedOf(r)); err != nil {
+		return err
+	}
+	clone, err := at.Claim(ctx, p.Source.Namespace, r.PointName())
+	switch {
+	case err != nil:
+		return err
+	case clone != nil && !c.isOurs(clone, r):
+		o.Snapshot.Wrong, o.Snapshot.Problem = true, fmt.Sprintf("a claim %s/%s is there already and is not this replica's: remove it there",
+			clone.Namespace, clone.Name)
+	default:
+		o.Clone = clone
+	}
+	o.Reader, _, err = copying.Read(ctx, at, c.moverOf(r, moverapi.Sender))
+	o.Reader.Problem = plain(o.Reader.Problem)
+	return err
+}
+
+// wantedOf is the snapshot of a point's source.
+func (c *Controller) wantedOf(r *record.Record) frozen.Wanted {
+	return frozen.Wanted{NamespacedName: types.NamespacedName{Namespace: r.Point.Source.Namespace, Name: r.PointName()},
+		Claim: r.Point.Source.Name, Volume: r.Point.Volume}
+}
+
+// observeCopy reads the progress of the copy, and maintains the connection between its movers.
+func (c *Controller) observeCopy(ctx context.Context, w *activeReplica, o *decide.Observation) {
+	r := o.Record
+	if !o.Reader.Running {
+		o.CopyError = "it does not run"
+		o.Advanced = w.advanced
+		return
+	}
+	reader := c.moverOf(r, moverapi.Sender)
+	client, err := c.copier.Client(&w.link, reader, r.Point.Keys[moverapi.Controller])
+	if err == nil {
+		asking, cancel := context.WithTimeout(ctx, copying.AskTimeout)
+		o.Copy, err = client.Status(asking)
+		cancel()
+	}
+	if err != nil {
+		o.Copy, o.CopyError = nil, plain(err.Error())
+		o.Advanced = w.advanced
+		return
+	}
+	if o.Writer.Running {
+		c.copier.Connect(ctx, &w.link, copying.Pair{Reader: reader, Writer: c.moverOf(r, moverapi.Receiver),
+			Pods: [2]types.UID{o.Reader.Pod, o.Writer.Pod}, Addresses: o.Writer.IPs}, client, o.Copy)
+	}
+	if why := w.link.LastError(); why != "" && !o.Copy.Connected {
+		o.Copy.ConnectionError = plain(why)
+	}
+	if o.Copy.Task != nil && w.furthest.Note(o.Copy.Task) {
+		w.advanced = o.Now
+	}
+	o.Advanced = w.advanced
+}
+
+// moverOf describes the mover of a role.
+func (c *Controller) moverOf(r *record.Record, role moverapi.Role) movers.Mover {
+	p := r.Point
+	m := movers.Mover{
+		Ref: r.Head, Name: r.MoverName(role), Session: r.Session(), Role: role, Block: p.Block, Scratch: p.Scratch, Keys: p.Keys[role],
+		For:   movers.Owner{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, UID: r.UID},
+		Image: c.Image, HomeID: c.Place.HomeID,
+	}
+	if role == moverapi.Sender {
+		m.Ref = p.Source
+		m.Ref.Name = r.PointName()
+	}
+	return m
+}
+
+// longest limits the texts of other clusters in messages, in bytes.
+const longest = 1024
+
+// plain makes a text of another cluster or of a mover fit for a status: one line of limited length.
+func plain(text string) string { return sentence.Short(sentence.Plain(text, len(text)), longest) }

@@ -1,0 +1,152 @@
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+)
+
+// Records knows which namespaces of remote clusters replicas use, and how many points are being made. It is safe for concurrent use.
+type Records struct {
+	mu      sync.Mutex
+	records map[types.UID]*record.Record
+}
+
+// NewRecords returns empty Records.
+func NewRecords() *Records { return &Records{records: map[types.UID]*record.Record{}} }
+
+// Uses says whether a replica has, or may have, something in a namespace of a cluster.
+func (r *Records) Uses(cluster, namespace string) bool {
+	for _, known := range r.all() {
+		if known.Head.Cluster == cluster && known.Head.Namespace == namespace ||
+			known.Point != nil && known.Point.Source.Cluster == cluster && known.Point.Source.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// In returns how many replicas have their copy in a cluster.
+func (r *Records) In(cluster string) (n int) {
+	for _, known := range r.all() {
+		if known.Head.Cluster == cluster {
+			n++
+		}
+	}
+	return n
+}
+
+// points is how many points are being made.
+func (r *Records) points() (n int) {
+	for _, known := range r.all() {
+		if known.Point != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *Records) set(uid types.UID, next *record.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if next == nil {
+		delete(r.records, uid)
+	} else {
+		r.records[uid] = next
+	}
+}
+
+func (r *Records) all() map[types.UID]*record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.records)
+}
+
+// recordKey is the key of the record in its Secret.
+const recordKey = "record"
+
+// stored is a record with the version at which it was last read or written.
+type stored struct {
+	record  *record.Record
+	version string
+}
+
+// Load reads all records. Until it has returned no namespace of a remote cluster may be given back.
+func (c *Controller) Load(ctx context.Context) error {
+	list, err := c.Client.CoreV1().Secrets(c.Namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.ReplicaOf})
+	if err != nil {
+		return fmt.Errorf("list records of replicas: %w", err)
+	}
+	for i := range list.Items {
+		known, err := record.Decode(list.Items[i].Data[recordKey])
+		if err != nil {
+			return fmt.Errorf("read Secret %s/%s: %w", c.Namespace, list.Items[i].Name, err)
+		}
+		c.Records.set(known.UID, known)
+	}
+	return nil
+}
+
+// read returns the record of a replica, nil if there is none.
+func (c *Controller) read(ctx context.Context, uid types.UID) (*stored, error) {
+	secret, err := c.Client.CoreV1().Secrets(c.Namespace).Get(ctx, record.SecretName(uid), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		c.Records.set(uid, nil)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record of replica %s: %w", uid, err)
+	}
+	known, err := record.Decode(secret.Data[recordKey])
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", c.Namespace, secret.Name, err)
+	}
+	c.Records.set(uid, known)
+	return &stored{known, secret.ResourceVersion}, nil
+}
+
+// write writes a record over the version that was read; last is nil for the first record.
+func (c *Controller) write(ctx context.Context, last *stored, next *record.Record) (*stored, error) {
+	data, err := record.Encode(next)
+	if err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: record.SecretName(next.UID), Namespace: c.Namespace,
+			Labels: map[string]string{keys.ReplicaOf: string(next.UID)}},
+		Data: map[string][]byte{recordKey: data},
+	}
+	secrets := c.Client.CoreV1().Secrets(c.Namespace)
+	var written *corev1.Secret
+	if last == nil {
+		written, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	} else {
+		secret.ResourceVersion = last.version
+		written, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write record of replica %s/%s: %w", next.Namespace, next.Name, err)
+	}
+	c.Records.set(next.UID, next)
+	return &stored{next, written.ResourceVersion}, nil
+}
+
+// forget deletes the record of a replica.
+func (c *Controller) forget(ctx context.Context, uid types.UID) error {
+	err := c.Client.CoreV1().Secrets(c.Namespace).Delete(ctx, record.SecretName(uid), metav1.DeleteOptions{})
+	if err := site.IgnoreGone(err, "remove record of replica "+string(uid)); err != nil {
+		return err
+	}
+	c.Records.set(uid, nil)
+	return nil
+}

@@ -1,0 +1,114 @@
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+)
+
+// report writes the state of a replica to its status. No decision depends on it: after an error the next report writes it. It
+// returns when the status changes by the clock alone, 0 for never.
+func (c *Controller) report(ctx context.Context, w *activeReplica, o decide.Observation, step decide.Step) time.Duration {
+	if o.Replica == nil {
+		return 0
+	}
+	next, late := statusOf(o, step)
+	c.Metrics.observe(o, next)
+	if equality.Semantic.DeepEqual(next, o.Replica.Status) {
+		return late
+	}
+	changed := o.Replica.DeepCopy()
+	changed.Status = next
+	_, err := c.Replicas.Replicas(w.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).V(2).Info("Status will be written again", "err", err)
+	}
+	return late
+}
+
+// tell writes an event about a step, once for each sentence.
+func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.Step) {
+	if o.Replica == nil || step.Say == "" || step.Say == w.lastSaid {
+		return
+	}
+	if step.Reason == decide.PointFailed || step.Reason == decide.VersionLost {
+		w.lastSaid = step.Say
+		c.Recorder.Event(&corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeReplica", Namespace: o.Replica.Namespace, Name: o.Replica.Name,
+			UID: o.Replica.UID,
+		}, corev1.EventTypeWarning, step.Reason, plain(step.Say))
+	}
+}
+
+// statusOf is the status of a replica after an observation and a step. late is when the newest version gets older than the RPO.
+func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeReplicaStatus, late time.Duration) {
+	next = *o.Replica.Status.DeepCopy()
+	next.ObservedGeneration = o.Replica.Generation
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&next.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: plain(message),
+			ObservedGeneration: next.ObservedGeneration})
+	}
+	r := o.Record
+	if r == nil {
+		reason := step.Reason
+		if reason == "" {
+			reason = decide.Seeding
+		}
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, reason, step.Say)
+		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionUnknown, decide.NothingSealed, "nothing is sealed yet")
+		return next, 0
+	}
+	next.Epoch = r.Epoch
+	standby := v1alpha1.ReplicaStandbyStatus{Cluster: r.Head.Cluster, Class: r.Class}
+	if r.Point != nil {
+		next.Primary = r.Point.Source.Cluster
+		standby.Point = fmt.Sprintf("point %d: %s", r.Point.Number, r.Point.Stage)
+	}
+	for _, version := range slices.Backward(r.Sealed) {
+		if !version.Going {
+			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
+				Root: version.Root})
+		}
+	}
+	newest := r.Newest()
+	if newest != nil {
+		cut := metav1.NewTime(newest.Cut).Rfc3339Copy()
+		standby.Sealed, standby.Sent = &cut, newest.Sent
+	}
+	next.Standbys = []v1alpha1.ReplicaStandbyStatus{standby}
+
+	switch reason := step.Reason; {
+	case reason != "":
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, reason, step.Say)
+	case r.Failures > 0:
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.PointFailed, fmt.Sprintf("the last %d points failed: %s", r.Failures, r.Why))
+	case newest == nil:
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.Seeding, "the first copy is being made: until it is sealed there is none")
+	default:
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed")
+	}
+	rpo := decide.RPO(o.Replica)
+	switch {
+	case newest == nil:
+		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionUnknown, decide.NothingSealed, "nothing is sealed yet")
+	case o.Now.Sub(newest.Cut) > rpo:
+		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionFalse, "Late", fmt.Sprintf("what was written since %s is in no sealed version, and "+
+			"the RPO is %s: see the condition Healthy; if points are made without a break, they take longer than that: raise spec.rpo or the "+
+			"bandwidth", newest.Cut.UTC().Format(time.RFC3339), rpo))
+	default:
+		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionTrue, "InTime", fmt.Sprintf("the newest sealed version is no older than %s", rpo))
+		late = newest.Cut.Add(rpo).Sub(o.Now) + time.Millisecond
+	}
+	return next, late
+}

@@ -1,0 +1,117 @@
+package replicas
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+)
+
+// seen is what was observed of a replica whose newest version is that old.
+func seen(age time.Duration) decide.Observation {
+	now := time.Now()
+	return decide.Observation{Now: now,
+		Replica: &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{UID: "r1", Generation: 3},
+			Spec: v1alpha1.VolumeReplicaSpec{RPO: &metav1.Duration{Duration: time.Hour}}},
+		Record: &record.Record{UID: "r1", Epoch: 1, Head: backing.Ref{Cluster: "west"}, Class: "fast", Sealed: []record.Version{
+			{Name: "v1", Cut: now.Add(-5 * time.Hour), Going: true}, {Name: "v2", Cut: now.Add(-4 * time.Hour)},
+			{Name: "v3", Cut: now.Add(-age), Sent: 7, Root: "abc"}}},
+	}
+}
+
+func TestTheStatusSaysHowOldTheNewestVersionIsAndWhatKeepsTheNext(t *testing.T) {
+	for name, row := range map[string]struct {
+		age             time.Duration
+		step            decide.Step
+		tune            func(*decide.Observation)
+		healthy, within metav1.ConditionStatus
+		reason, says    string
+		changesByItself bool
+		versions        int
+	}{
+		"all is well": {age: time.Minute, healthy: metav1.ConditionTrue, within: metav1.ConditionTrue, reason: decide.Sealed,
+			changesByItself: true, versions: 2},
+		"it is late": {age: 2 * time.Hour, healthy: metav1.ConditionTrue, within: metav1.ConditionFalse, reason: decide.Sealed, versions: 2},
+		"something is in the way": {age: time.Minute, step: decide.Step{Reason: decide.NoSnapshots, Say: "no snapshot can be taken"},
+			healthy: metav1.ConditionFalse, within: metav1.ConditionTrue, reason: decide.NoSnapshots, says: "no snapshot can be taken",
+			changesByItself: true, versions: 2},
+		"points fail": {age: time.Minute, tune: func(o *decide.Observation) { o.Record.Failures, o.Record.Why = 2, "no room" },
+			healthy: metav1.ConditionFalse, within: metav1.ConditionTrue, reason: decide.PointFailed, says: "the last 2 points failed: no room",
+			changesByItself: true, versions: 2},
+		"nothing is sealed": {tune: func(o *decide.Observation) { o.Record.Sealed = nil }, healthy: metav1.ConditionFalse,
+			within: metav1.ConditionUnknown, reason: decide.Seeding},
+		"it has not begun": {tune: func(o *decide.Observation) { o.Record = nil },
+			step: decide.Step{Reason: decide.ClaimGone, Say: "there is no claim"}, healthy: metav1.ConditionFalse,
+			within: metav1.ConditionUnknown, reason: decide.ClaimGone, says: "there is no claim"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := seen(row.age)
+			if row.tune != nil {
+				row.tune(&o)
+			}
+			status, late := statusOf(o, row.step)
+			healthy := meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaHealthy)
+			require.NotNil(t, healthy)
+			assert.Equal(t, row.healthy, healthy.Status)
+			assert.Equal(t, row.reason, healthy.Reason)
+			assert.Contains(t, healthy.Message, row.says)
+			assert.EqualValues(t, 3, healthy.ObservedGeneration)
+			assert.Equal(t, row.within, meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaWithinRPO).Status)
+			assert.Equal(t, row.changesByItself, late > 0)
+			if row.versions > 0 {
+				standby := status.Standbys[0]
+				require.Len(t, standby.Versions, row.versions, "one that goes is not there")
+				assert.Equal(t, "v3", standby.Versions[0].Name, "the newest is the first")
+				assert.EqualValues(t, 7, standby.Sent)
+				assert.WithinDuration(t, o.Now.Add(-row.age), standby.Sealed.Time, time.Second)
+			}
+		})
+	}
+}
+
+func TestTheReplicaThatIsFurthestBehindIsMeasured(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m, err := NewMetrics(registry)
+	require.NoError(t, err)
+	measured := func() (lag float64, states map[string]float64) {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		states = map[string]float64{}
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				switch family.GetName() {
+				case "lodestone_provisioner_replica_lag_ratio":
+					lag = metric.GetGauge().GetValue()
+				case "lodestone_provisioner_replicas":
+					states[metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
+				}
+			}
+		}
+		return lag, states
+	}
+	in := func(uid types.UID, age time.Duration, paused bool, step decide.Step) {
+		o := seen(age)
+		o.Replica.UID, o.Replica.Spec.Paused = uid, paused
+		status, _ := statusOf(o, step)
+		m.observe(o, status)
+	}
+	in("a", 30*time.Minute, false, decide.Step{})
+	in("b", 3*time.Hour, false, decide.Step{Reason: decide.ClusterAway, Say: "it does not answer"})
+	in("c", 9*time.Hour, true, decide.Step{Reason: decide.Paused, Say: "paused"})
+	lag, states := measured()
+	assert.InDelta(t, 3, lag, 0.01)
+	assert.Equal(t, map[string]float64{"healthy": 1, "unhealthy": 1, "paused": 1}, states)
+	m.forget("b")
+	lag, _ = measured()
+	assert.InDelta(t, 0.5, lag, 0.01)
+}
