@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -98,8 +99,8 @@ func inspectFile(file string) (string, *buildinfo.BuildInfo, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(content)), info, nil
 }
 
-// program adds a built program with the modules that Go has written into it, and returns its id. Without a version, its own is that
-// of the module which it is of.
+// program adds a built program with the modules that Go has written into it, and returns its id. Without a version, it is a module
+// of others.
 func (d *spdxDocument) program(of inspect, p platform, file, version, license string) (string, error) {
 	sum, info, err := of(file)
 	if err != nil {
@@ -107,17 +108,16 @@ func (d *spdxDocument) program(of inspect, p platform, file, version, license st
 	}
 	name := strings.TrimSuffix(path.Base(file), ".exe")
 	id := spdxID(name, p.os, p.arch)
-	for _, module := range info.Deps {
-		if version == "" && strings.HasPrefix(info.Path, module.Path+"/") {
-			version = module.Version
-		}
+	modules := info.Deps
+	if version == "" {
+		version, modules = info.Main.Version, append([]*debug.Module{&info.Main}, modules...)
 	}
 	d.Packages = append(d.Packages, spdxPackage{
 		ID: id, Name: fmt.Sprintf("%s (%s)", name, p), Version: version, Location: noAssertion, Declared: license, Concluded: noAssertion,
 		Copyright: noAssertion, Checksums: []spdxChecksum{{"SHA256", sum}},
 	})
 	d.relate(id, "DEPENDS_ON", d.purl("stdlib", info.GoVersion, "pkg:golang/stdlib@"+strings.TrimPrefix(info.GoVersion, "go")).ID)
-	for _, module := range info.Deps {
+	for _, module := range modules {
 		if module.Replace != nil {
 			module = module.Replace
 		}
@@ -144,7 +144,7 @@ func (r release) bill(c contents, of inspect) (string, error) {
 		for _, program := range programs {
 			image := spdxID("image", program, p.os, p.arch)
 			d.Packages = append(d.Packages, spdxPackage{
-				ID: image, Name: fmt.Sprintf("%s (%s)", r.image(program), p), Version: r.version, Location: noAssertion, Declared: "Apache-2.0",
+				ID: image, Name: fmt.Sprintf("%s (%s)", r.image(program), p), Version: r.version, Location: noAssertion, Declared: noAssertion,
 				Concluded: noAssertion, Copyright: noAssertion,
 			})
 			d.relate(d.ID, "DESCRIBES", image)

@@ -71,7 +71,6 @@ func (r release) settings(program string) settings {
 		"org.opencontainers.image.source":   repository,
 		"org.opencontainers.image.version":  r.version,
 		"org.opencontainers.image.revision": r.commit,
-		"org.opencontainers.image.licenses": "Apache-2.0",
 	}}
 }
 

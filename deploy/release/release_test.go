@@ -198,7 +198,7 @@ func TestTheBillNamesWhatEachProgramIsMadeOf(t *testing.T) {
 		{Path: "example.com/c", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/d", Version: "v3.0.0"}},
 	}
 	text, err := snapshot.bill(fake(t, "none"), func(file string) (string, *buildinfo.BuildInfo, error) {
-		info := &buildinfo.BuildInfo{GoVersion: "go1.2.3", Path: "example.com/b/cmd/restic", Deps: modules}
+		info := &buildinfo.BuildInfo{GoVersion: "go1.2.3", Main: debug.Module{Path: "example.com/restic", Version: "v4.0.0"}, Deps: modules}
 		return "sum of " + filepath.Base(file), info, nil
 	})
 	require.NoError(t, err)
@@ -206,13 +206,13 @@ func TestTheBillNamesWhatEachProgramIsMadeOf(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &d))
 	locators := checkBill(t, d)
 	assert.ElementsMatch(t, []string{
-		"pkg:golang/stdlib@1.2.3", "pkg:golang/example.com/a@v1.0.0%2Bincompatible", "pkg:golang/example.com/b@v2.0.0",
+		"pkg:golang/stdlib@1.2.3", "pkg:golang/example.com/a@v1.0.0%2Bincompatible", "pkg:golang/example.com/b@v2.0.0", "pkg:golang/example.com/restic@v4.0.0",
 		"pkg:golang/example.com/d@v3.0.0", "pkg:deb/debian/ca-certificates@2023?arch=all&distro=bookworm",
 		"pkg:deb/debian/rsync@3.2.7-1%2Bdeb12u2?arch=amd64&distro=bookworm", "pkg:deb/debian/rsync@3.2.7-1%2Bdeb12u2?arch=arm64&distro=bookworm",
 	}, locators)
 	restic := slices.IndexFunc(d.Packages, func(p spdxPackage) bool { return p.ID == "SPDXRef-restic-linux-arm64" })
 	require.GreaterOrEqual(t, restic, 0)
-	assert.Equal(t, "v2.0.0", d.Packages[restic].Version)
+	assert.Equal(t, "v4.0.0", d.Packages[restic].Version)
 	assert.Equal(t, []spdxChecksum{{"SHA256", "sum of restic"}}, d.Packages[restic].Checksums)
 	assert.Contains(t, d.Relationships, spdxRelationship{"SPDXRef-image-mover-linux-arm64", "CONTAINS", "SPDXRef-restic-linux-arm64"})
 }
