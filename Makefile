@@ -62,6 +62,14 @@ chart: ## Write the Helm chart into bin/chart (VERSION=)
 	@go run ./deploy/chart --to bin/chart --version '$(VERSION)'
 	@echo "wrote bin/chart/lodestone $(VERSION)"
 
+.PHONY: release-snapshot
+release-snapshot: bin/helm ## Build all files of a release into bin/release, from Go modules and Debian packages, and test them (VERSION=)
+	@go run ./deploy/release --to bin/release --version '$(VERSION)' --commit '$(COMMIT)' --time "$$(git log -1 --format=%ct)"
+	@$(GO) "the test of the release" list -export -deps -test ./deploy/release >/dev/null
+	@LODESTONE_RELEASE=$(CURDIR)/bin/release LODESTONE_VERSION='$(VERSION)' HELM=$(CURDIR)/bin/helm \
+	  go test $(TEST_FLAGS) -count=1 -v -run Snapshot ./deploy/release
+	@echo "built bin/release $(VERSION)"
+
 .PHONY: generate
 generate: bin/controller-gen ## Generate deep copies, custom resource definitions and the reference pages
 	@hack/generate.sh .

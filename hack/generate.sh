@@ -9,6 +9,17 @@ generate() { # <API package> <CRD directory>
   mkdir -p "$root/$1" "$root/$2"
   bin/controller-gen object paths="./$1" "output:object:dir=$root/$1"
   bin/controller-gen crd paths="./$1" "output:crd:dir=$root/$2"
+  local file
+  for file in "$root/$2"/*.yaml; do
+    [[ ${file##*/} == kustomization.yaml ]] || serve_v1beta1 "$file"
+  done
+}
+# serve_v1beta1 <definition>: serves the fields of v1alpha1, which is what is stored, as v1beta1 too.
+serve_v1beta1() {
+  local version
+  version=$(sed -n '/^  versions:$/,$p' "$1" | sed '1d; s/^    name: v1alpha1$/    name: v1beta1/; s/^    storage: true$/    storage: false/')
+  sed -i 's/^spec:$/spec:\n  conversion:\n    strategy: None/' "$1"
+  printf '%s\n' "$version" >>"$1"
 }
 generate pkg/api/v1alpha1 deploy/base/crds
 generate pkg/api/remote/v1alpha1 deploy/remote/crds

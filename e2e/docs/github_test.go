@@ -130,11 +130,15 @@ func TestWorkflowsRunWhatIsThere(t *testing.T) {
 	require.NoError(t, err)
 	pinned := regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9-]+(/[a-z0-9-]+)*@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 	used := regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`)
+	made := regexp.MustCompile(`\bmake ([a-z0-9-]+)`)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, action := range used.FindAllStringSubmatch(string(data), -1) {
 			assert.Regexp(t, pinned, action[1], file)
+		}
+		for _, target := range made.FindAllStringSubmatch(string(data), -1) {
+			assert.Regexp(t, `(?m)^`+target[1]+`:`, string(makefile), file)
 		}
 		var workflow struct {
 			Permissions map[string]string

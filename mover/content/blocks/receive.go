@@ -144,7 +144,8 @@ func (r *Receiver) begin() error {
 	var s unix.Stat_t
 	if err == nil {
 		err = unix.Fstat(fd, &s)
-		if err == nil && s.Mode&unix.S_IFMT == unix.S_IFREG && s.Nlink <= max(1, uint64(r.file.Names)) && (s.Nlink == 1 || r.file.Names > 1) {
+		links := uint64(s.Nlink) //nolint:unconvert // it has 32 bits on arm64
+		if err == nil && s.Mode&unix.S_IFMT == unix.S_IFREG && links <= max(1, uint64(r.file.Names)) && (links == 1 || r.file.Names > 1) {
 			r.fd, r.open, r.direct = fd, true, newDirect(parent, base, fd)
 			return nil
 		}
