@@ -11,10 +11,11 @@ generate() { # <API package> <CRD directory>
   bin/controller-gen crd paths="./$1" "output:crd:dir=$root/$2"
   local file
   for file in "$root/$2"/*.yaml; do
-    [[ ${file##*/} == kustomization.yaml ]] || serve_v1beta1 "$file"
+    [[ $file == *kustomization.yaml || $file == *_shadowpods.yaml ]] || serve_v1beta1 "$file"
   done
 }
-# serve_v1beta1 <definition>: serves the fields of v1alpha1, which is what is stored, as v1beta1 too.
+# serve_v1beta1 <definition>: serves the fields of v1alpha1, which is what is stored, as v1beta1 too. Not ShadowPods, which only our
+# programs write, and of which there may be so many that a second version in the memory of the API server costs.
 serve_v1beta1() {
   local version
   version=$(sed -n '/^  versions:$/,$p' "$1" | sed '1d; s/^    name: v1alpha1$/    name: v1beta1/; s/^    storage: true$/    storage: false/')
