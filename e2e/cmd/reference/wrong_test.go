@@ -20,6 +20,7 @@ var wrong = []struct{ command, flags, says string }{
 	{"lodestone-provisioner", "--forced-deletion-margin=-1s", "--forced-deletion-margin"},
 	{"lodestone-provisioner", "--http-address=mars", `--http-address "mars" is no address: give [HOST]:PORT`},
 	{"lodestone-provisioner", "--kubeconfig=/none", "/none"},
+	{"lodestone-provisioner", "--cluster-profiles-namespace=No", "--cluster-profiles-namespace"},
 	{"lodestone-provisioner", "--label-moving-namespaces=maybe", `invalid argument "maybe"`},
 	{"lodestone-provisioner", "--leader-elect=maybe", `invalid argument "maybe"`},
 	{"lodestone-provisioner", "--lease-duration=1s", "give at least 3s"},
