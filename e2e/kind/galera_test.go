@@ -80,8 +80,12 @@ func (g galera) requireRows(t *testing.T) {
 	t.Helper()
 	confirmed := confirmedRows(t, g.namespace)
 	for _, replica := range replicas {
-		said, err := g.ask(t.Context(), replica, "SET wsrep_sync_wait=1; SELECT n FROM orders")
-		require.NoError(t, err)
+		var said string
+		eventually(t, replica+" has caught up", func(c *assert.CollectT) {
+			var err error
+			said, err = g.ask(t.Context(), replica, "SET wsrep_sync_wait=1; SELECT n FROM orders")
+			require.NoError(c, err)
+		})
 		have := map[int]bool{}
 		for line := range strings.Lines(said) {
 			n, err := strconv.Atoi(strings.TrimSpace(line))
