@@ -25,7 +25,8 @@ var debianNames = []string{
 }
 
 // taken are the files that are taken of them: rsync, libraries, licenses. Nothing of them that is run when they are installed is needed.
-var taken = regexp.MustCompile(`^(usr/bin/rsync|(usr/)?lib(/[a-z0-9_]+-linux-gnu)?/[^/]+\.so(\.[^/]*)?|lib64/[^/]+|usr/share/doc/[^/]+/copyright)$`)
+var taken = regexp.MustCompile(`^(usr/bin/rsync|(usr/)?lib(/[a-z0-9_]+-linux-gnu)?/[^/]+\.so(\.[^/]*)?|lib64/[^/]+|` +
+	`usr/share/doc/[^/]+/copyright)$`)
 
 // trusted are the authorities that Debian trusts.
 var trusted = regexp.MustCompile(`^usr/share/ca-certificates/mozilla/[^/]+\.crt$`)
@@ -55,7 +56,8 @@ func fetchDebian(ctx context.Context, directory, arch string) ([]debianPackage, 
 	const keys = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
 	for name, text := range map[string]string{
 		"status": "",
-		"sources.list": fmt.Sprintf("deb %[1]s http://deb.debian.org/debian %[2]s main\ndeb %[1]s http://deb.debian.org/debian %[2]s-updates main\n"+
+		"sources.list": fmt.Sprintf("deb %[1]s http://deb.debian.org/debian %[2]s main\n"+
+			"deb %[1]s http://deb.debian.org/debian %[2]s-updates main\n"+
 			"deb %[1]s http://deb.debian.org/debian-security %[2]s-security main\n", keys, suite),
 		"apt.conf": fmt.Sprintf(`APT::Architecture %q; APT::Architectures { %[1]q; };
 APT::Sandbox::User "root"; Acquire::Languages "none"; Acquire::Retries "3";
@@ -136,7 +138,8 @@ func unpack(ctx context.Context, packages []debianPackage) (debian, error) {
 		all.authorities = append(all.authorities, strings.TrimSpace(string(c.content))+"\n"...)
 	}
 	if len(certificates) < 50 {
-		return debian{}, fmt.Errorf("ca-certificates has %d authorities, which are too few: have a look at where it keeps them", len(certificates))
+		return debian{}, fmt.Errorf("ca-certificates has %d authorities, which are too few: have a look at where it keeps them",
+			len(certificates))
 	}
 	return all, nil
 }

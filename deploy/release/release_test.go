@@ -73,7 +73,8 @@ func TestImagesStartTheirProgramsAsThoseOfTheDockerfile(t *testing.T) {
 
 func TestTheWorkflowBuildsTestsAndPublishesThem(t *testing.T) {
 	workflow := read(t, ".github/workflows/release.yml")
-	for _, text := range []string{"make release-snapshot", "bin/release/*", snapshot.imageList(), snapshot.releaseNotes(), snapshot.checksums()} {
+	for _, text := range []string{"make release-snapshot", "bin/release/*", snapshot.imageList(), snapshot.releaseNotes(),
+		snapshot.checksums()} {
 		assert.Contains(t, workflow, text)
 	}
 	bundle := release{version: "$GITHUB_REF_NAME"}.bundle()
@@ -115,7 +116,8 @@ func TestNotesAreTheSectionOfTheChangelog(t *testing.T) {
 	const verify = "\n\n[How to verify these files](" + repository + "/blob/v0.2.0/docs/releasing.md#verify-a-release)\n"
 	notes, err := release{version: "v0.2.0"}.notes(changelog)
 	require.NoError(t, err)
-	assert.Equal(t, "### Added\n\n- A thing: [page]("+repository+"/blob/v0.2.0/docs/page.md), [elsewhere](https://example.com/x)."+verify, notes)
+	assert.Equal(t, "### Added\n\n- A thing: [page]("+repository+"/blob/v0.2.0/docs/page.md), [elsewhere](https://example.com/x)."+verify,
+		notes)
 	notes, err = snapshot.notes(changelog)
 	require.NoError(t, err)
 	assert.Contains(t, notes, "- Not out: [what]("+repository+"/blob/0123456789ab/docs/new.md#a).")
@@ -206,7 +208,8 @@ func TestTheBillNamesWhatEachProgramIsMadeOf(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &d))
 	locators := checkBill(t, d)
 	assert.ElementsMatch(t, []string{
-		"pkg:golang/stdlib@1.2.3", "pkg:golang/example.com/a@v1.0.0%2Bincompatible", "pkg:golang/example.com/b@v2.0.0", "pkg:golang/example.com/restic@v4.0.0",
+		"pkg:golang/stdlib@1.2.3", "pkg:golang/example.com/a@v1.0.0%2Bincompatible", "pkg:golang/example.com/b@v2.0.0",
+		"pkg:golang/example.com/restic@v4.0.0",
 		"pkg:golang/example.com/d@v3.0.0", "pkg:deb/debian/ca-certificates@2023?arch=all&distro=bookworm",
 		"pkg:deb/debian/rsync@3.2.7-1%2Bdeb12u2?arch=amd64&distro=bookworm", "pkg:deb/debian/rsync@3.2.7-1%2Bdeb12u2?arch=arm64&distro=bookworm",
 	}, locators)
@@ -255,7 +258,7 @@ func TestTheBundleHasEachImageForEachPlatform(t *testing.T) {
 	for _, program := range programs {
 		for _, p := range imagePlatforms {
 			root := b.unpack(t, snapshot.image(program), p)
-			rsync, err := os.ReadFile(filepath.Join(root, "usr/bin/rsync"))
+			rsync, err := os.ReadFile(filepath.Join(root, "usr", "bin", "rsync"))
 			assert.Equal(t, program == "mover", err == nil)
 			assert.Equal(t, program == "mover", string(rsync) == p.arch)
 			info, err := os.Stat(filepath.Join(root, "lodestone-"+program))
@@ -291,7 +294,8 @@ func checkKrew(t *testing.T, r release, text string, sum func(platform) string) 
 		}
 	}
 	require.NoError(t, yaml.UnmarshalStrict([]byte(text), &plugin))
-	assert.Equal(t, "krew.googlecontainertools.github.com/v1alpha2 Plugin lodestone", plugin.APIVersion+" "+plugin.Kind+" "+plugin.Metadata.Name)
+	assert.Equal(t, "krew.googlecontainertools.github.com/v1alpha2 Plugin lodestone",
+		plugin.APIVersion+" "+plugin.Kind+" "+plugin.Metadata.Name)
 	assert.Equal(t, r.version, plugin.Spec.Version)
 	assert.LessOrEqual(t, len(plugin.Spec.ShortDescription), 50, "krew's index takes no more")
 	require.Len(t, plugin.Spec.Platforms, len(pluginPlatforms))

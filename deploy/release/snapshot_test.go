@@ -148,7 +148,7 @@ func checkBuild(t *testing.T, p platform, program string) {
 		settings[s.Key] = s.Value
 	}
 	assert.Equal(t, goVersion(t), info.GoVersion, program)
-	assert.Equal(t, p, platform{settings["GOOS"], settings["GOARCH"]}, program)
+	assert.Equal(t, platform{settings["GOOS"], settings["GOARCH"]}, p, program)
 	assert.Equal(t, "0 true", settings["CGO_ENABLED"]+" "+settings["-trimpath"], program)
 	content, err := os.ReadFile(program)
 	require.NoError(t, err)
@@ -255,7 +255,8 @@ func TestContainerdImportsTheBundleOfASnapshot(t *testing.T) {
 	ctr := func(args ...string) *exec.Cmd {
 		return exec.CommandContext(t.Context(), "ctr", append([]string{"-a", socket, "-n", "k8s.io"}, args...)...)
 	}
-	require.Eventually(t, func() bool { return ctr("version").Run() == nil }, time.Minute, 200*time.Millisecond, "containerd does not answer: %s", &log)
+	require.Eventually(t, func() bool { return ctr("version").Run() == nil }, time.Minute, 200*time.Millisecond,
+		"containerd does not answer: %s", &log)
 	run(t, ctr("images", "import", "--all-platforms", "--no-unpack", filepath.Join(b.directory, b.bundle())))
 	var list strings.Builder
 	for line := range strings.Lines(run(t, ctr("images", "check"))) {
@@ -274,8 +275,9 @@ func TestTheBillOfASnapshotHasItsPrograms(t *testing.T) {
 	var d spdxDocument
 	require.NoError(t, json.Unmarshal(b.content(t, b.sbom()), &d))
 	locators := checkBill(t, d)
-	for _, name := range append([]string{"pkg:golang/k8s.io/client-go@", "pkg:golang/github.com/restic/restic@", "pkg:golang/stdlib@"}, debianNames...) {
-		assert.True(t, strings.Contains(strings.Join(locators, "\n"), name), name)
+	of := []string{"pkg:golang/k8s.io/client-go@", "pkg:golang/github.com/restic/restic@", "pkg:golang/stdlib@"}
+	for _, name := range append(of, debianNames...) {
+		assert.Contains(t, strings.Join(locators, "\n"), name)
 	}
 	sums := map[string]string{}
 	for _, p := range d.Packages {
