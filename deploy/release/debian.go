@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -41,6 +42,30 @@ type debian struct {
 // debianPackage is a package, and where its file is.
 type debianPackage struct{ name, version, arch, path string }
 
+// debianSources is where apt takes packages from: the mirror that DEBIAN_MIRROR names, with its neighbour for security, else what a
+// machine with this Debian uses itself.
+func debianSources(ctx context.Context) (string, error) {
+	const keys = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+	if mirror := strings.TrimSuffix(os.Getenv("DEBIAN_MIRROR"), "/"); mirror != "" {
+		return fmt.Sprintf("deb %[1]s %[2]s %[3]s main\ndeb %[1]s %[2]s %[3]s-updates main\ndeb %[1]s %[2]s-security %[3]s-security main\n",
+			keys, mirror, suite), nil
+	}
+	output, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) main").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask apt-get for the sources of this machine: %w", err)
+	}
+	lines := map[string]bool{}
+	for line := range strings.Lines(string(output)) {
+		if fields := strings.Fields(line); len(fields) == 3 && strings.HasPrefix(fields[1], suite) {
+			lines["deb "+keys+" "+strings.TrimSpace(line)+"\n"] = true
+		}
+	}
+	if len(lines) == 0 {
+		return "", fmt.Errorf("this machine has no packages of Debian %s: name a mirror in DEBIAN_MIRROR, whose path ends in /debian", suite)
+	}
+	return strings.Join(slices.Sorted(maps.Keys(lines)), ""), nil
+}
+
 // fetchDebian has apt fetch the packages for an architecture into a directory. apt checks who signed them; it uses and changes nothing
 // of this machine but its proxy.
 func fetchDebian(ctx context.Context, directory, arch string) ([]debianPackage, error) {
@@ -53,12 +78,13 @@ func fetchDebian(ctx context.Context, directory, arch string) ([]debianPackage, 
 			return nil, err
 		}
 	}
-	const keys = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+	sources, err := debianSources(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for name, text := range map[string]string{
-		"status": "",
-		"sources.list": fmt.Sprintf("deb %[1]s http://deb.debian.org/debian %[2]s main\n"+
-			"deb %[1]s http://deb.debian.org/debian %[2]s-updates main\n"+
-			"deb %[1]s http://deb.debian.org/debian-security %[2]s-security main\n", keys, suite),
+		"status":       "",
+		"sources.list": sources,
 		"apt.conf": fmt.Sprintf(`APT::Architecture %q; APT::Architectures { %[1]q; };
 APT::Sandbox::User "root"; Acquire::Languages "none"; Acquire::Retries "3";
 Dir::State %[2]q; Dir::State::status %[3]q; Dir::Cache %[4]q; Dir::Etc::sourcelist %[5]q; Dir::Etc::sourceparts "/dev/null";
