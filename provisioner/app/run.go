@@ -138,7 +138,7 @@ func Run(ctx context.Context, config *Config) error {
 			return controller.Get[corev1.PersistentVolume](sources.Volumes, name)
 		},
 	})
-	moving, err := newMoves(config, process, clusters, held, claiming)
+	moving, err := newMoves(config, process, clusters, held, copies, claiming)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func newHome(access *rest.Config) (*home.Snapshots, *home.Groups, error) {
 
 // newMoves returns the controller of moves. The claims controller, claiming, works on all
 // claims that are not being moved.
-func newMoves(config *Config, process *program.Process, clusters *remote.Clusters, held *moves.Records,
+func newMoves(config *Config, process *program.Process, clusters *remote.Clusters, held *moves.Records, copies *replicas.Records,
 	claiming *claims.Controller) (*moves.Controller, error) {
 	// However many moves there are, claims do not wait for their requests.
 	access := process.Limited(site.QPS, site.Burst)
@@ -280,6 +280,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 		Node:     func(name string) *corev1.Node { return controller.Get[corev1.Node](sources.Nodes, name) },
 		Space:    func(name string) *corev1.Namespace { return controller.Get[corev1.Namespace](sources.Namespaces, name) },
 		StandIns: func(cluster string) []*corev1.Node { return standIns(sources.Nodes, cluster) },
+		Replica:  copies.Named,
 		View:     claiming.View,
 		Released: claiming.Enqueue,
 	})
@@ -296,7 +297,7 @@ func newReplicas(process *program.Process, moving *moves.Controller, records *re
 		Client: moving.Client, Home: moving.Home, Dynamic: moving.Dynamic, Replicas: moving.Moves,
 		Objects: clients.NewVolumeReplicaInformer(moving.Moves), Clusters: moving.Clusters, Records: records, Place: moving.Place,
 		Namespace: moving.Namespace, Image: moving.Image, Scratch: moving.Scratch, Networks: moving.Networks, Targets: moving.Targets(),
-		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Moving: moving.Records.Holds,
+		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Moving: moving.Records.Holds, FailedOver: moving.Records.FailedOver,
 	}), nil
 }
 

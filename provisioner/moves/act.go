@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -142,6 +143,8 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		}
 		err := c.Client.CoreV1().Pods(r.Namespace).Delete(ctx, a.Pod.Name, options)
 		return site.IgnoreGone(err, "delete pod "+a.Pod.Name)
+	case steps.ReleasePod:
+		return c.releasePod(ctx, r.Namespace, a.Pod)
 	case steps.Ungate:
 		return copying.OpenGate(ctx, c.Client, r.Namespace, a.Pod.Name, a.Pod.UID)
 	case steps.DeleteVolume:
@@ -155,6 +158,19 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		return swap.Make(ctx, c.Client, a.Volume)
 	}
 	return fmt.Errorf("nobody takes action %T", action)
+}
+
+// releasePod gives up a pod that is being deleted: nobody waits any more for its end to be seen.
+func (c *Controller) releasePod(ctx context.Context, namespace string, pod steps.Pod) error {
+	pods := c.Client.CoreV1().Pods(namespace)
+	_, err := pods.Patch(ctx, pod.Name, types.StrategicMergePatchType, fmt.Appendf(nil,
+		`{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, pod.UID, keys.RemotePodFinalizer), metav1.PatchOptions{})
+	if err := site.IgnoreGone(err, "give up pod "+pod.Name); err != nil {
+		return err
+	}
+	options := only(pod.UID)
+	options.GracePeriodSeconds = ptr.To(int64(0))
+	return site.IgnoreGone(pods.Delete(ctx, pod.Name, options), "give up pod "+pod.Name)
 }
 
 // taskSoon is for how long a step that has started a task waits for its end while pods stand still, for all claims together: what
@@ -249,7 +265,7 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 	if err != nil {
 		return err
 	}
-	b, err := c.targetClaim(r, i, seen.Claim)
+	b, err := c.targetClaim(ctx, at, r, i, seen.Claim)
 	if err != nil {
 		return err
 	}
@@ -266,7 +282,8 @@ func (c *Controller) makeTarget(ctx context.Context, r *record.Record, i int, se
 }
 
 // targetClaim builds the backing claim of a virtual claim at the target.
-func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (c *Controller) targetClaim(ctx context.Context, at site.Site, r *record.Record, i int,
+	virtual *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	ref := r.Claims[i].Target.Ref
 	to := route.Route{Cluster: ref.Cluster, Node: r.Claims[i].Target.Node}
 	for _, class := range c.View(ref.Cluster, r.Namespace).Offered {
@@ -284,9 +301,20 @@ func (c *Controller) targetClaim(r *record.Record, i int, virtual *corev1.Persis
 	if n := r.Claims[i].Generation; n > 0 {
 		b.Annotations[keys.Generation] = strconv.FormatInt(n, 10)
 	}
-	if have := r.Claims[i].Volume.Spec.Capacity[corev1.ResourceStorage]; have.Cmp(b.Spec.Resources.Requests[corev1.ResourceStorage]) > 0 {
-		// The source may be larger than its request, and use that.
-		b.Spec.Resources.Requests[corev1.ResourceStorage] = have
+	atLeast := func(size resource.Quantity) {
+		if size.Cmp(b.Spec.Resources.Requests[corev1.ResourceStorage]) > 0 {
+			b.Spec.Resources.Requests[corev1.ResourceStorage] = size
+		}
+	}
+	// The source may be larger than its request, and use that.
+	atLeast(r.Claims[i].Volume.Spec.Capacity[corev1.ResourceStorage])
+	if r.Failover != nil {
+		version, err := c.readVersion(ctx, at, r.Failover, ref.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		b.Spec.DataSource = frozen.From(version.Name)
+		atLeast(ptr.Deref(version.Status.RestoreSize, resource.Quantity{}))
 	}
 	if to.Deferred() && to.Node == "" {
 		// The node is chosen for the mover instead.

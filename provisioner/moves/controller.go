@@ -42,6 +42,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/turns"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	replica "github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 	"github.com/lodestone-storage/lodestone/provisioner/witness"
 )
@@ -98,6 +99,8 @@ type Config struct {
 	Space func(name string) *corev1.Namespace
 	// StandIns returns the home nodes that represent a remote cluster, from the cache.
 	StandIns func(cluster string) []*corev1.Node
+	// Replica returns the record of a replica by its name, nil if there is none.
+	Replica func(namespace, name string) *replica.Record
 	// View returns the state of a cluster for claims of a home namespace.
 	View func(cluster, namespace string) claimsteps.Cluster
 	// Released is called for each claim that a move has released. It must not block.

@@ -71,9 +71,12 @@ func (c *Controller) inspect(ctx context.Context, move *v1alpha1.VolumeMove) (*r
 	}
 	var stops []string
 	var err error
-	if move.Spec.Adopt != "" {
+	switch {
+	case move.Spec.Adopt != "":
 		err = c.fillAdoption(ctx, r, move)
-	} else {
+	case move.Spec.Failover != nil:
+		stops, err = c.fillFailover(ctx, r, move)
+	default:
 		stops, err = c.fillRecord(ctx, r, move)
 	}
 	if err == nil && !r.Fits() {
@@ -736,13 +739,13 @@ func (c *Controller) askTarget(ctx context.Context, r *record.Record, i int) err
 	if virtual == nil || virtual.UID != r.Claims[i].UID {
 		return refuse("claim %q was deleted", r.Claims[i].Name)
 	}
-	wanted, err := c.targetClaim(r, i, virtual)
-	if err != nil {
-		return refuse("%v", err)
-	}
 	at, err := c.sites.At(r.Claims[i].Target.Ref.Cluster)
 	if err != nil {
 		return err
+	}
+	wanted, err := c.targetClaim(ctx, at, r, i, virtual)
+	if err != nil {
+		return refuse("%v", err)
 	}
 	_, err = at.Client.CoreV1().PersistentVolumeClaims(wanted.Namespace).Create(ctx, wanted,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -191,7 +191,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 	if err := c.observeFallBacks(ctx, o); err != nil {
 		return err
 	}
-	if r.Phase != v1alpha1.MoveVerifying && !(r.Adopts && record.Before(r.Phase, v1alpha1.MoveCommit)) {
+	if r.Phase != v1alpha1.MoveVerifying && !(r.CopiesNothing() && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil
 	}
 	for i := range o.Claims {

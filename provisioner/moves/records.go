@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -157,6 +158,19 @@ func (r *Records) named(namespace, name string) *record.Record {
 		return known
 	}
 	return nil
+}
+
+// FailedOver returns when the last failover of a claim that is not over began to be made, zero if there is none: what was copied of
+// the claim before that is of what it had then.
+func (r *Records) FailedOver(claim types.UID) (last time.Time) {
+	for _, known := range r.those(func(known *record.Record) bool {
+		return known.Failover != nil && known.Phase != v1alpha1.MoveRollBack && known.Claims[0].UID == claim
+	}) {
+		if began := known.Began[v1alpha1.MovePrepare]; began.After(last) {
+			last = began
+		}
+	}
+	return last
 }
 
 // Uses says whether a move has, or may have, a copy in a namespace of a cluster.

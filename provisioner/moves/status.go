@@ -100,7 +100,7 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 		}
 		switch next.Phase {
 		case v1alpha1.MoveFence:
-			if o.Record.Adopts {
+			if o.Record.CopiesNothing() {
 				c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoving", "VolumeMove %s takes the volume away for a moment: the "+
 					"claim shows Pending, but nothing is deleted; pods wait at their scheduling gate", o.Move.Name)
 				continue
@@ -115,6 +115,10 @@ func (c *Controller) reportPhase(o steps.Observation, next v1alpha1.VolumeMoveSt
 			}
 			if o.Record.Adopts {
 				c.Recorder.Event(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", adopted(o.Record))
+				continue
+			}
+			if o.Record.Failover != nil {
+				c.Recorder.Event(claim.Claim, corev1.EventTypeWarning, "FailedOver", plain(decide.Diverged(o.Record)))
 				continue
 			}
 			c.Recorder.Eventf(claim.Claim, corev1.EventTypeNormal, "VolumeMoved", "VolumeMove %s has moved the data to %s", o.Move.Name,
@@ -184,6 +188,9 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 	}
 	if len(r.Claims) > 0 {
 		next.Claims = claimsOf(o)
+	}
+	if f := r.Failover; f != nil {
+		next.Failover = &v1alpha1.FailoverStatus{Version: f.Version, Cut: metav1.NewTime(f.Cut).Rfc3339Copy(), Fence: f.Fence}
 	}
 	next.Progress = progressOf(next)
 	conditions(r, &next)

@@ -12,9 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/locality"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -68,7 +70,10 @@ func (c *Controller) observePods(ctx context.Context, o *steps.Observation) erro
 			continue
 		}
 		known, seen := home.NewPod(pod), podOf(pod)
-		seen.Claims = used
+		seen.Claims, seen.Cluster = used, keys.Home
+		if node := c.Node(pod.Spec.NodeName); node != nil {
+			seen.Cluster = locality.OfNode(node.Labels)
+		}
 		for _, j := range used {
 			if known := &o.Record.Claims[j]; known.Source.Ref.Cluster == keys.Home && !seen.Finished {
 				o.Claims[j].Levels = append(o.Claims[j].Levels, selinuxLevels(&pod.Spec, known.Name)...)
@@ -102,7 +107,8 @@ func podOf(pod *corev1.Pod) steps.Pod {
 	seen := steps.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
 		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
-		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
+		Released: ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0 && !slices.Contains(pod.Finalizers, keys.RemotePodFinalizer),
+		Hasty:    pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
 		seen.Gated = seen.Gated || gate.Name == keys.MovingGate

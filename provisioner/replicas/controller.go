@@ -71,6 +71,8 @@ type Config struct {
 	Node func(name string) *corev1.Node
 	// Moving says whether a move holds a claim.
 	Moving func(claim types.UID) bool
+	// FailedOver returns when the last failover of a claim began that is not over, zero if there is none.
+	FailedOver func(claim types.UID) time.Time
 }
 
 // Controller keeps replicas.

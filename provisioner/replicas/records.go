@@ -36,6 +36,16 @@ func (r *Records) Uses(cluster, namespace string) bool {
 	return false
 }
 
+// Named returns the record of the replica of a name, nil if there is none.
+func (r *Records) Named(namespace, name string) *record.Record {
+	for _, known := range r.all() {
+		if known.Namespace == namespace && known.Name == name {
+			return known
+		}
+	}
+	return nil
+}
+
 // In returns how many replicas have their copy in a cluster.
 func (r *Records) In(cluster string) (n int) {
 	for _, known := range r.all() {

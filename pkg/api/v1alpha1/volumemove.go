@@ -41,8 +41,9 @@ type VolumeMoveList struct {
 
 // VolumeMoveSpec says what is moved, and where to.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt) && has(self.into) == has(oldSelf.into)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
+// +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt) && has(self.into) == has(oldSelf.into) && has(self.failover) == has(oldSelf.failover)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
 // +kubebuilder:validation:XValidation:rule="!has(self.into) || !has(self.adopt) && !has(self.className) && !has(self.target.node)",message="into goes with neither adopt, className nor target.node"
+// +kubebuilder:validation:XValidation:rule="!has(self.failover) || size(self.claims) == 1 && has(self.target.cluster) && !has(self.adopt) && !has(self.into) && !has(self.className)",message="failover is for one claim and to a cluster, and goes with neither adopt, into nor className"
 // +kubebuilder:validation:XValidation:rule="!has(self.adopt) || size(self.claims) == 1 && !has(self.dryRun)",message="adopt is for one claim, and has no dry run"
 type VolumeMoveSpec struct {
 	// Claims are the names of the claims, in this namespace. They move together:
@@ -163,6 +164,13 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="into cannot be changed: abort the move and make another"
 	Into string `json:"into,omitempty"`
 
+	// Failover gives the claim a sealed version of a VolumeReplica in place of its volume: the target is made of that, and nothing
+	// is copied from the source, which may be lost. The source is kept until action Finalize.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="failover cannot be changed: abort the move and make another"
+	Failover *MoveFailover `json:"failover,omitempty"`
+
 	// Action is what is wanted of the move. Abort ends one that is not committed and
 	// leaves everything at the source; Finalize removes the copy at the source now. GiveUp
 	// does the one or the other without the other cluster, which is gone for good: what the
@@ -173,6 +181,39 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf || oldSelf == 'Move' || self == 'GiveUp'",message="an action cannot be taken back"
 	Action MoveAction `json:"action,omitempty"`
 }
+
+// MoveFailover says which version a claim gets, and who says that nobody writes to its volume any more.
+type MoveFailover struct {
+	// Replica is the name of the VolumeReplica of the claim, in this namespace.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Replica string `json:"replica"`
+	// Version is the name of a sealed version. Empty: the newest.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Version string `json:"version,omitempty"`
+	// Fence says how it is known that nobody writes to the volume of the claim any more. Proven: its cluster answers, and shows
+	// that. Declared: you say so, if its cluster does not answer; pods that still run there write to a volume that the claim has
+	// no more, and what they do elsewhere is done twice. It takes the right to fence remoteclusters. If the cluster answers, it
+	// is Proven.
+	//
+	// +optional
+	// +kubebuilder:default=Proven
+	Fence FailoverFence `json:"fence,omitempty"`
+}
+
+// FailoverFence names how it is known that nobody writes to a volume.
+//
+// +kubebuilder:validation:Enum=Proven;Declared
+type FailoverFence string
+
+// How it is known.
+const (
+	FenceProven   FailoverFence = "Proven"
+	FenceDeclared FailoverFence = "Declared"
+)
 
 // MoveTarget is where data is moved to.
 //
@@ -336,6 +377,10 @@ type VolumeMoveStatus struct {
 	// +listType=map
 	// +listMapKey=phase
 	Phases []PhaseTime `json:"phases,omitempty"`
+	// Failover is what a failover gives the claim.
+	//
+	// +optional
+	Failover *FailoverStatus `json:"failover,omitempty"`
 	// DownSince is since when pods could not use the claims, absent while they can.
 	//
 	// +optional
@@ -345,6 +390,18 @@ type VolumeMoveStatus struct {
 	//
 	// +optional
 	Downtime *metav1.Duration `json:"downtime,omitempty"`
+}
+
+// FailoverStatus is what a failover gives a claim.
+type FailoverStatus struct {
+	// Version is the name of the version.
+	Version string `json:"version"`
+	// Cut is the moment that it is of: what was written later is not in it.
+	Cut metav1.Time `json:"cut"`
+	// Fence is how it was known that nobody writes to the volume that the claim had, once that is known.
+	//
+	// +optional
+	Fence FailoverFence `json:"fence,omitempty"`
 }
 
 // PhaseTime is when a phase began.

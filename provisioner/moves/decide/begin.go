@@ -51,6 +51,11 @@ func stopForNewer(o steps.Observation) steps.Step {
 				record.TargetChanged)
 		}
 	}
+	return stopPodsFor(o)
+}
+
+// stopPodsFor begins to take the volumes from the pods, without a copy before that.
+func stopPodsFor(o steps.Observation) steps.Step {
 	next := o.Record.Enter(v1alpha1.MoveQuiesce, o.Now)
 	next.Down = o.Now
 	return steps.Step{Action: steps.Save{Record: next}, Say: "the pods that use the claims are stopped"}
@@ -66,6 +71,9 @@ func provision(o steps.Observation) steps.Step {
 	}
 	if why := o.Target.Unusable; why != "" {
 		return steps.Wait(steps.Soon, why)
+	}
+	if o.Record.Failover != nil {
+		return provisionVersion(o)
 	}
 	for i, claim := range o.Claims {
 		if step, ok := makeTargetClaim(o, i, claim); ok {
@@ -143,29 +151,22 @@ func runMovers(o steps.Observation) (steps.Step, bool) {
 			if end == "" {
 				continue
 			}
-			m := claim.At(end).Mover
 			if end == record.Source {
 				if step, ok := yieldToPods(o, i); ok {
 					return step, true
 				}
 			}
 			node, near, unplaced := nodeForMover(o, i, end)
-			switch {
-			case !m.Exists && unplaced != "":
+			if unplaced != "" && !claim.At(end).Mover.Exists {
 				waiting = cmp.Or(waiting, unplaced)
-			case !m.Exists:
-				return steps.Step{Action: steps.EnsureMover{Claim: i, End: end, Node: node, Near: near}}, true
-			case m.Ended && !m.Leaving:
-				return steps.Step{Action: steps.DropMover{Claim: i, End: end}}, true
-			case m.Unstarted && !m.Leaving:
-				return steps.Step{Action: steps.StartMover{Claim: i, End: end}}, true
-			case m.Keyless && !m.Leaving:
-				return steps.Step{Action: steps.GiveKeys{Claim: i, End: end}}, true
-			case !m.Running:
-				// One that waits for nothing special must not hide why another one cannot run.
-				waiting = joined(waiting, fmt.Sprintf("waiting until the mover of claim %s runs at the %s%s", o.Record.Claims[i].Name, end,
-					sentence.Prefixed(": ", m.Problem)))
+				continue
 			}
+			step, acts, why := runMover(o, i, end, node, near)
+			if acts {
+				return step, true
+			}
+			// One that waits for nothing special must not hide why another one cannot run.
+			waiting = joined(waiting, why)
 		}
 		if from == "" {
 			continue
@@ -178,6 +179,25 @@ func runMovers(o steps.Observation) (steps.Step, bool) {
 		}
 	}
 	return steps.Wait(steps.Soon, waiting), waiting != ""
+}
+
+// runMover is the next step to start the mover of a claim at an end, on the given node; acts is false if there is none, and waiting
+// says then what the mover waits for, empty if it runs.
+func runMover(o steps.Observation, i int, end record.End, node, near string) (step steps.Step, acts bool, waiting string) {
+	switch m := o.Claims[i].At(end).Mover; {
+	case !m.Exists:
+		return steps.Step{Action: steps.EnsureMover{Claim: i, End: end, Node: node, Near: near}}, true, ""
+	case m.Ended && !m.Leaving:
+		return steps.Step{Action: steps.DropMover{Claim: i, End: end}}, true, ""
+	case m.Unstarted && !m.Leaving:
+		return steps.Step{Action: steps.StartMover{Claim: i, End: end}}, true, ""
+	case m.Keyless && !m.Leaving:
+		return steps.Step{Action: steps.GiveKeys{Claim: i, End: end}}, true, ""
+	case !m.Running:
+		return steps.Step{}, false, fmt.Sprintf("waiting until the mover of claim %s runs at the %s%s", o.Record.Claims[i].Name, end,
+			sentence.Prefixed(": ", m.Problem))
+	}
+	return steps.Step{}, false, ""
 }
 
 // yieldToPods is the step that deletes a mover at the source which keeps a volume on its

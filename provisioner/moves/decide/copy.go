@@ -296,6 +296,9 @@ func commitTo(o steps.Observation, say string) steps.Step {
 		}
 		next.Claims[i].New = claim.New
 	}
+	if next.Failover != nil {
+		next.Failover.Fence = fencedBy(o)
+	}
 	return steps.Step{Action: steps.Save{Record: next}, Say: say}
 }
 

@@ -295,6 +295,9 @@ func retain(o steps.Observation) steps.Step {
 	if step, ok := letGo(o); ok {
 		return step
 	}
+	if step, ok := noteSource(o); ok {
+		return step
+	}
 	if step, ok := handOver(o); ok {
 		return step
 	}
@@ -304,6 +307,9 @@ func retain(o steps.Observation) steps.Step {
 	if o.Record.Adopts {
 		// Nobody compared the two copies, and both may have what the other lacks.
 		return steps.Enter(o, v1alpha1.MoveDone)
+	}
+	if o.Record.Failover != nil {
+		return keepDiverged(o)
 	}
 	if o.Move != nil && (o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp) {
 		return enterFinalize(o)
@@ -391,7 +397,7 @@ func keptUntil(o steps.Observation) time.Time {
 // Overdue says whether the copy at the source still exists after it should have been
 // deleted.
 func Overdue(o steps.Observation) bool {
-	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && o.Next == "" && !o.Now.Before(keptUntil(o))
+	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && o.Record.Failover == nil && o.Next == "" && !o.Now.Before(keptUntil(o))
 }
 
 // cleanUpSource is the step that catches up on the changes of Commit at the source, if its

@@ -42,6 +42,9 @@ func takeKept(o steps.Observation, i int, claim steps.Claim) (steps.Step, bool) 
 			"shows what it waits for", known.Kept.Name)), true
 	case known.Kept.Snapshot == "" && known.Kept.NoSnapshot == "":
 		return steps.ChangeClaim(o, i, func(c *record.Claim) { c.Kept = whatIsKept(c, o.Earlier) }), true
+	case known.Kept.Snapshot == "" && o.Earlier.Failover != nil:
+		return steps.GoBack(o, fmt.Sprintf("%s alone has what was written before the failover, and no snapshot of it can be taken: %s%s", its,
+			known.Kept.NoSnapshot, whole), record.TargetChanged), true
 	}
 	return steps.Step{Action: steps.TakeKept{Claim: i}, Say: WhatIsWritten(&known)}, true
 }
@@ -235,6 +238,9 @@ func endHandedOver(o steps.Observation, own int) steps.Step {
 		if step, ok := keepFallBacks(o, what); ok {
 			return step
 		}
+	}
+	if keepsFallBack(o) {
+		return steps.Wait(rare, what+"; spec.action Finalize removes it")
 	}
 	if step, ok := removeSnapshots(o); ok {
 		return step

@@ -108,6 +108,9 @@ func stopPods(o steps.Observation) (steps.Step, bool) {
 			}
 			say := fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)
 			return steps.Step{Action: steps.DeletePod{Pod: pod}, Say: say}, true
+		case isOutOfReach(o, pod) && pod.Leaving && !pod.Released:
+			return steps.Step{Action: steps.ReleasePod{Pod: pod}, Say: fmt.Sprintf("pod %s is given up without being seen to end in cluster %s: "+
+				"its successor may run beside it", pod.Name, pod.Cluster)}, true
 		case pod.Bound:
 			names = append(names, "pod "+pod.Name)
 		}
@@ -152,8 +155,8 @@ func awaitJobs(o steps.Observation) (steps.Step, bool) {
 
 // fence takes the volume from all users and makes sure that nobody has it.
 func fence(o steps.Observation) steps.Step {
-	if why := o.Source.Unusable; why != "" {
-		return steps.WaitForHelp(steps.ClusterAway, steps.Soon, why)
+	if o.Source.Unusable != "" && !isVouchedFor(o) {
+		return awaitSource(o)
 	}
 	if step, ok := clearUsers(o); ok {
 		return step
@@ -164,7 +167,7 @@ func fence(o steps.Observation) steps.Step {
 	if step, ok := releaseVolumes(o); ok {
 		return step
 	}
-	if o.Record.Adopts {
+	if o.Record.CopiesNothing() {
 		return commitTo(o, "nobody has the volume any more")
 	}
 	return steps.Enter(o, v1alpha1.MoveFinalSync)

@@ -39,7 +39,8 @@ func noteLevels(o steps.Observation, next *record.Record) (known bool) {
 
 // awaitWriters waits while it is not proven that nobody writes who has used the claims; false if it is.
 func awaitWriters(o steps.Observation) (steps.Step, bool) {
-	why, nodeAway := proof.WhyNot(o.Record.Known, o.Now, o.Seen, o.Source.Unusable != "")
+	known, seen := withoutVouched(o)
+	why, nodeAway := proof.WhyNot(known, o.Now, seen, o.Source.Unusable != "")
 	switch {
 	case why == "":
 		return steps.Step{}, false
@@ -52,7 +53,8 @@ func awaitWriters(o steps.Observation) (steps.Step, bool) {
 // awaitGoneWriters is awaitWriters for a move that has not stopped any pod yet: it waits only if
 // pods that are gone may still write.
 func awaitGoneWriters(o steps.Observation) (steps.Step, bool) {
-	if len(proof.GoneWriters(o.Record.Known, o.Now, o.Seen, o.Source.Unusable != "")) == 0 {
+	known, seen := withoutVouched(o)
+	if len(proof.GoneWriters(known, o.Now, seen, o.Source.Unusable != "")) == 0 {
 		return steps.Step{}, false
 	}
 	return awaitWriters(o)

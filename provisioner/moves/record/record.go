@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
@@ -73,6 +74,8 @@ type Record struct {
 	// Adopts says that nothing is copied: the claim gets a real claim that is at the target already, with newer data of
 	// it. That is never removed, and the source is kept.
 	Adopts bool `json:"adopts,omitempty"`
+	// Failover is the version that the claim gets in place of its volume; nil: its data is copied.
+	Failover *Failover `json:"failover,omitempty"`
 	// HandedTo is the later move that takes the copies at the source as its targets; empty: none. They are not this move's
 	// any more once they bear the mark of that one.
 	HandedTo types.UID `json:"handedTo,omitempty"`
@@ -82,6 +85,24 @@ type Record struct {
 	Claims []Claim `json:"claims,omitempty"`
 	// Group is one snapshot of all claims that have a Snapshot; nil: each gets one of its own.
 	Group *Group `json:"group,omitempty"`
+}
+
+// Failover is the sealed version of a replica of which the target of a move is made, without a copy of the source.
+type Failover struct {
+	// Replica is the name of the VolumeReplica, Version that of the VolumeSnapshot beside the target, and UID its UID. Cut is the
+	// moment that it is of.
+	Replica string    `json:"replica"`
+	Version string    `json:"version"`
+	UID     types.UID `json:"uid"`
+	Cut     time.Time `json:"cut"`
+	// Volume is the volume that the snapshot is of.
+	Volume volumesnapshot.Volume `json:"volume"`
+	// Declared says that somebody vouches for a source whose cluster does not answer. Fence is how it was known that nobody writes
+	// to the source, once it was fenced.
+	// Deferred says that the storage of the target waits for the first pod.
+	Deferred bool                   `json:"deferred,omitempty"`
+	Declared bool                   `json:"declared,omitempty"`
+	Fence    v1alpha1.FailoverFence `json:"fence,omitempty"`
 }
 
 // Group is one snapshot of several sources, so that what is copied of all of them is of one moment.
@@ -342,6 +363,9 @@ func Before(a, b v1alpha1.MovePhase) bool {
 	return i >= 0 && i < slices.Index(order, b)
 }
 
+// CopiesNothing says whether the data is at the target already, or is made there.
+func (r *Record) CopiesNothing() bool { return r.Adopts || r.Failover != nil }
+
 // Clone returns a copy that may be changed, except for the volumes in it.
 func (r *Record) Clone() *Record {
 	next := *r
@@ -355,6 +379,10 @@ func (r *Record) Clone() *Record {
 	if r.Group != nil {
 		own := *r.Group
 		next.Group = &own
+	}
+	if r.Failover != nil {
+		own := *r.Failover
+		next.Failover = &own
 	}
 	next.Began = map[v1alpha1.MovePhase]time.Time{}
 	for phase, at := range r.Began {

@@ -142,6 +142,10 @@ type (
 	DeletePod struct {
 		Pod Pod
 	}
+	// ReleasePod gives up a pod that is being deleted, without its end being seen.
+	ReleasePod struct {
+		Pod Pod
+	}
 	// Ungate removes our scheduling gate from a pod.
 	Ungate struct {
 		Pod Pod
@@ -194,6 +198,7 @@ func (MakeGroup) is() (string, Subject)      { return "MakeGroup", at(0, record.
 func (DropGroup) is() (string, Subject)      { return "DropGroup", at(0, record.Snapped) }
 func (a Unlabel) is() (string, Subject)      { return "Unlabel", at(a.Claim, record.Source) }
 func (a DeletePod) is() (string, Subject)    { return "DeletePod", Subject{Pod: a.Pod.UID} }
+func (a ReleasePod) is() (string, Subject)   { return "ReleasePod", Subject{Pod: a.Pod.UID} }
 func (a Ungate) is() (string, Subject)       { return "Ungate", Subject{Pod: a.Pod.UID} }
 func (a DeleteVolume) is() (string, Subject) { return "DeleteVolume", at(a.Claim, "") }
 func (a FreeVolume) is() (string, Subject)   { return "FreeVolume", at(a.Claim, "") }

@@ -174,6 +174,10 @@ type Pod struct {
 	UID  types.UID
 	// Node is the node of the pod; empty while it has none.
 	Node string
+	// Cluster is the one that its node stands for: home, unless it is a virtual node. Released says that it was given up: it goes once
+	// nobody else holds it.
+	Cluster  string
+	Released bool
 	// Claims are the indices of the claims that it uses.
 	Claims []int
 	// Gated: it has the scheduling gate of moves. Bound: it has a node.

@@ -27,6 +27,8 @@ type Observation struct {
 	Record  *record.Record
 	// Moving says that a move holds the claim.
 	Moving bool
+	// FailedOver is when the last failover of the claim began that is not over, zero if there is none.
+	FailedOver time.Time
 	// MayBegin says that a point may begin: only so many are made at once.
 	MayBegin bool
 	// Refused is why the last try to begin with the replica or a point was refused, at RefusedAt; empty: it was not.
@@ -267,7 +269,8 @@ func Due(o Observation) time.Time {
 // keepVersions is the step by which versions that somebody deleted are no longer counted, and by which older ones go than are wanted;
 // false if there is nothing to do. The newest ones were just seen.
 func keepVersions(o Observation) (Step, bool) {
-	if o.Sealed == nil {
+	if o.Sealed == nil || o.Moving {
+		// A failover may be making a volume of the oldest one.
 		return Step{}, false
 	}
 	r := o.Record
@@ -310,6 +313,8 @@ func remove(o Observation) Step {
 		return Step{Action: Save{next}}
 	}
 	switch {
+	case o.Moving:
+		return Step{Say: "the claim is being moved, and may get a version: it is removed after that", Reason: BeingRemoved, After: seldom}
 	case o.Standby.Gone:
 		return Step{Action: Forget{}}
 	case o.Standby.Unusable != "":

@@ -31,6 +31,8 @@ func point(o Observation) Step {
 	case p.Stage == record.Clean:
 	case o.Refused.Text != "":
 		return giveUp(o, o.Refused.Text)
+	case p.Cut.Before(o.FailedOver):
+		return giveUp(o, "the claim got an earlier version meanwhile (failover)")
 	case o.Now.Sub(p.Cut) > longest:
 		return giveUp(o, fmt.Sprintf("it took longer than %d days", longest/(24*time.Hour)))
 	case o.Source.Gone || o.Standby.Gone:

@@ -1,0 +1,199 @@
+package replicas
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// failOver makes the VolumeMove that gives claim data a version of its replica.
+func failOver(t *testing.T, name string, of *v1alpha1.VolumeReplica, version string, fence v1alpha1.FailoverFence) *v1alpha1.VolumeMove {
+	t.Helper()
+	made, err := objects(t).In(of.Namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.VolumeMoveSpec{Claims: of.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: of.Spec.Standbys[0].Cluster},
+			Failover: &v1alpha1.MoveFailover{Replica: of.Name, Version: version, Fence: fence}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return made
+}
+
+// inPhase waits until a move is in a phase, and returns it.
+func inPhase(t *testing.T, move *v1alpha1.VolumeMove, phase v1alpha1.MovePhase) (now *v1alpha1.VolumeMove) {
+	t.Helper()
+	await.Until(t, fmt.Sprintf("move %s is in phase %s", move.Name, phase), func() bool {
+		var err error
+		now, err = objects(t).In(move.Namespace).Get(t.Context(), move.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		if phase != v1alpha1.MoveFailed {
+			require.NotEqual(t, v1alpha1.MoveFailed, now.Status.Phase, now.Status.Message)
+		}
+		return now.Status.Phase == phase
+	}, func() any { return now.Status }, func() any { return await.Events(t, bed.Home.Client(), move.Namespace) })
+	return now
+}
+
+// act sets the action of a move.
+func act(t *testing.T, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
+	t.Helper()
+	_, err := objects(t).In(move.Namespace).Patch(t.Context(), move.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"action":%q}}`, action), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// pause stops the points of a replica, and returns it once none is being made.
+func pause(t *testing.T, made *v1alpha1.VolumeReplica) *v1alpha1.VolumeReplica {
+	t.Helper()
+	_, err := objects(t).Replicas(made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":true}}`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	return until(t, "no point is being made", made, func(now *v1alpha1.VolumeReplica) bool {
+		return len(now.Status.Standbys) == 1 && now.Status.Standbys[0].Point == "" && now.Status.Standbys[0].Sealed != nil
+	})
+}
+
+func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
+	namespace := space(t)
+	counts(t, namespace, virtual, "west")
+	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	made := replicate(t, namespace, keys.Home)
+	sealed(t, made, time.Time{})
+	now := pause(t, made)
+	version := now.Status.Standbys[0].Versions[0]
+	has := counted(t, contentOf(t, bed.Home, homeDriver, fabric.Storage, version.Name))
+	lost := folder(t, namespace)
+	beyond(t, namespace, has+20)
+
+	// West answers nobody, and its pods go on.
+	require.NoError(t, bed.West.PauseAPIServer())
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+	refused := inPhase(t, failOver(t, "proven", made, "", v1alpha1.FenceProven), v1alpha1.MoveFailed)
+	assert.Contains(t, refused.Status.Message, "fail over with spec.failover.fence Declared")
+
+	began := time.Now()
+	over := inPhase(t, failOver(t, "over", made, "", v1alpha1.FenceDeclared), v1alpha1.MoveRetain)
+	t.Logf("failed over after %s, pods could not use the claim for %s", time.Since(began).Round(time.Millisecond), over.Status.Downtime)
+	assert.Equal(t, &v1alpha1.FailoverStatus{Version: version.Name, Cut: version.Cut, Fence: v1alpha1.FenceDeclared}, over.Status.Failover)
+	assert.Equal(t, claim.UID, await.Claim(t, bed.Home.Client(), namespace, "data").UID)
+	at := folder(t, namespace)
+	require.True(t, strings.HasPrefix(at, bed.Disks.Root) && at != lost)
+	beyond(t, namespace, has)
+	await.Until(t, "no pod is left on the node of west", func() bool {
+		pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range pods.Items {
+			if pods.Items[i].Spec.NodeName == fabric.WestNode {
+				return false
+			}
+		}
+		return true
+	})
+	before := counted(t, lost)
+	await.Until(t, "the pod in west still writes", func() bool { return counted(t, lost) > before })
+
+	// West is back: its pod ends, and what it wrote is kept.
+	require.NoError(t, bed.West.ResumeAPIServer())
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	await.Until(t, "the pod in west is ended", func() bool {
+		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 0
+	})
+	diverged := counted(t, lost)
+	assert.Greater(t, diverged, has)
+	await.Until(t, "the copy in west is the move's", func() bool {
+		behind := await.Claim(t, bed.West.Client(), namespace, "data")
+		return behind != nil && behind.Labels[keys.MoveOf] == string(over.UID)
+	}, func() any { return inPhase(t, over, v1alpha1.MoveRetain).Status.Message })
+	await.Until(t, "it says what is kept", func() bool {
+		return strings.Contains(inPhase(t, over, v1alpha1.MoveRetain).Status.Message, "kubectl lodestone move rollback over")
+	}, func() any { return inPhase(t, over, v1alpha1.MoveRetain).Status.Message })
+
+	// And back, with what was written at home; what had diverged stays in a snapshot until it is given up.
+	atHome := beyond(t, namespace, counted(t, at)+5)
+	back, err := objects(t).In(namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+		ObjectMeta: metav1.ObjectMeta{Name: "back"},
+		Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"data"}, Target: v1alpha1.MoveTarget{Cluster: "west"}, Into: "over",
+			KeepSourceFor: &metav1.Duration{}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	inPhase(t, back, v1alpha1.MoveDone)
+	assert.Equal(t, lost, folder(t, namespace))
+	beyond(t, namespace, atHome)
+	over = inPhase(t, over, v1alpha1.MoveRetain)
+	assert.Contains(t, over.Status.Message, "as it was before it is in VolumeSnapshot")
+	names, err := bed.West.Kubectl(t.Context(), "", "get", "volumesnapshots", "-n", namespace, "-l", keys.MoveOf+"="+string(over.UID), "-o",
+		"jsonpath={.items[*].metadata.name}")
+	require.NoError(t, err)
+	assert.Equal(t, diverged, counted(t, contentOf(t, bed.West, westDriver, namespace, names)), "what was written in west is not lost")
+	act(t, over, v1alpha1.ActionFinalize)
+	inPhase(t, over, v1alpha1.MoveDone)
+	names, err = bed.West.Kubectl(t.Context(), "", "get", "volumesnapshots", "-n", namespace, "-o", "name")
+	require.NoError(t, err)
+	assert.Empty(t, names)
+	removes(t, made)
+}
+
+func TestAnEarlierVersionComesBackInPlaceOfWhatAnApplicationSpoiled(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	counts(t, namespace, virtual, keys.Home)
+	made := replicate(t, namespace, "west")
+	first := sealed(t, made, time.Time{})
+	good := first.Status.Standbys[0].Versions[0]
+	sealed(t, made, good.Cut.Time)
+	pause(t, made)
+	spoiled := folder(t, namespace)
+	has := counted(t, contentOf(t, bed.West, westDriver, namespace, good.Name))
+
+	over := inPhase(t, failOver(t, "over", made, good.Name, v1alpha1.FenceProven), v1alpha1.MoveRetain)
+	assert.Equal(t, v1alpha1.FenceProven, over.Status.Failover.Fence)
+	later := counted(t, spoiled)
+	assert.Greater(t, later, has, "the source goes on until it is fenced, and stays")
+	at := folder(t, namespace)
+	require.NotEqual(t, spoiled, at)
+	beyond(t, namespace, has)
+	assert.Equal(t, later, counted(t, spoiled), "nobody writes there any more")
+	says(t, made, "Paused", "spec.paused is set")
+	act(t, over, v1alpha1.ActionFinalize)
+	inPhase(t, over, v1alpha1.MoveDone)
+	await.Until(t, "the twin is gone", func() bool {
+		return await.Claim(t, bed.Home.Client(), fabric.Storage, "pvc-"+string(await.Claim(t, bed.Home.Client(), namespace, "data").UID)) == nil
+	})
+	removes(t, made)
+	beyond(t, namespace, counted(t, at))
+}
+
+func TestAFailoverIsRefusedInWordsWhereItCannotBe(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	counts(t, namespace, virtual, keys.Home)
+	wanted := &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data"}, Spec: v1alpha1.VolumeReplicaSpec{
+		Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west"}}}}
+	says := func(name, version, text string) {
+		t.Helper()
+		assert.Contains(t, inPhase(t, failOver(t, name, wanted, version, v1alpha1.FenceProven), v1alpha1.MoveFailed).Status.Message, text)
+	}
+	says("none", "", `there is no VolumeReplica "data" in namespace `+namespace+` that has begun`)
+	made := replicate(t, namespace, "west")
+	sealed(t, made, time.Time{})
+	says("no-version", "nothing", `VolumeReplica "data" has no version "nothing": name one of those in its status`)
+	wanted.Spec.Standbys[0].Cluster = keys.Home
+	says("elsewhere", "", `VolumeReplica "data" has its versions in cluster west: name that as the target`)
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
+		fabric.NewClaim(namespace, "other", virtual), metav1.CreateOptions{})
+	require.NoError(t, err)
+	wanted.Spec.Claims = []string{"other"}
+	says("unbound", "", `claim "other" has no volume that Lodestone made`)
+	removes(t, made)
+}

@@ -1,0 +1,190 @@
+// This file inspects a move that gives a claim a sealed version of a replica, and reads that version.
+
+package moves
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	replica "github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
+	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
+)
+
+// fillFailover completes the record of a move that makes the target of a sealed version, and returns the pods that it would stop now.
+// The version is found by the record of the replica, which no tenant can write.
+func (c *Controller) fillFailover(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) (stops []string, err error) {
+	wanted, name := move.Spec.Failover, move.Spec.Claims[0]
+	claim, err := c.sites.Home().Claim(ctx, r.Namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if claim == nil {
+		return nil, refuse("there is no claim %q in namespace %s: name one that exists", name, r.Namespace)
+	}
+	volume, err := c.virtualVolume(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	if err := requireMovable(claim, volume); err != nil {
+		return nil, err
+	}
+	if other := c.Records.blocking(r.UID, claim.UID); other != nil {
+		return nil, busyWith(claim, other)
+	}
+	from, err := backing.RefOf(volume)
+	if err != nil {
+		return nil, refuse("volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
+	}
+	copied := c.Replica(r.Namespace, wanted.Replica)
+	version, err := versionOf(copied, claim, move)
+	if err != nil {
+		return nil, err
+	}
+	r.Passes = 0
+	r.Failover = &record.Failover{Replica: wanted.Replica, Version: version.Name, UID: version.UID, Cut: version.Cut, Volume: version.Volume,
+		Declared: wanted.Fence == v1alpha1.FenceDeclared}
+	source, err := c.inspectLost(ctx, claim, from, r.Failover.Declared)
+	if err != nil {
+		return nil, err
+	}
+	target, err := c.inspectVersionTarget(ctx, r, claim, copied)
+	if err != nil {
+		return nil, err
+	}
+	r.Target = v1alpha1.MovePlace{Cluster: target.Ref.Cluster, Class: target.Class}
+	known := record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target}
+	if err := c.requireNewest(ctx, claim, &known); err != nil {
+		return nil, err
+	}
+	if known.Keys, err = moverapi.IssueKeys(r.KeysOf(0), r.Began[v1alpha1.MovePrepare], validity); err != nil {
+		return nil, err
+	}
+	r.Claims = []record.Claim{known}
+	return c.inspectPods(ctx, r)
+}
+
+// versionOf returns the version of a replica that a claim is to get.
+func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move *v1alpha1.VolumeMove) (*replica.Version, error) {
+	wanted := move.Spec.Failover
+	switch {
+	case copied == nil:
+		return nil, refuse("there is no VolumeReplica %q in namespace %s that has begun: name one that kubectl get volumereplicas shows",
+			wanted.Replica, move.Namespace)
+	case copied.ClaimUID != claim.UID:
+		return nil, refuse("VolumeReplica %q is not of claim %q, or of an earlier one of that name: name another", wanted.Replica, claim.Name)
+	case copied.Head.Cluster != move.Spec.Target.Cluster:
+		return nil, refuse("VolumeReplica %q has its versions in cluster %s: name that as the target", wanted.Replica, copied.Head.Cluster)
+	}
+	if wanted.Version == "" {
+		if newest := copied.Newest(); newest != nil {
+			return newest, nil
+		}
+		return nil, refuse("VolumeReplica %q has sealed nothing yet: there is no version that claim %q could get", wanted.Replica, claim.Name)
+	}
+	i := slices.IndexFunc(copied.Sealed, func(v replica.Version) bool { return v.Name == wanted.Version && !v.Going })
+	if i < 0 {
+		return nil, refuse("VolumeReplica %q has no version %q: name one of those in its status", wanted.Replica, wanted.Version)
+	}
+	return &copied.Sealed[i], nil
+}
+
+// inspectLost inspects the source of a failover, which may be lost: nothing is read of it, but who uses it must be known, or vouched
+// for.
+func (c *Controller) inspectLost(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref,
+	declared bool) (*record.Copy, error) {
+	source := &record.Copy{Ref: from}
+	at, why := c.sites.Reach(from.Cluster)
+	if why != "" {
+		if declared {
+			return source, nil
+		}
+		return nil, refuse("%s: the data of claim %q is there, and so may be pods that write to it; wait until it answers, or if nobody writes "+
+			"there any more, or what is written there does not count, fail over with spec.failover.fence Declared (--fence Declared)", why,
+			claim.Name)
+	}
+	if err := requireAttachmentsReadable(ctx, at, from.Cluster); err != nil {
+		return nil, err
+	}
+	b, err := at.Claim(ctx, from.Namespace, from.Name)
+	if err != nil || b == nil || b.UID != from.UID {
+		return source, err
+	}
+	real, err := at.Volume(ctx, b.Spec.VolumeName)
+	if err != nil || real == nil {
+		return source, err
+	}
+	source.Real, source.Class = real.Name, ptr.Deref(b.Spec.StorageClassName, "")
+	if at.Home {
+		source.Policy = real.Spec.PersistentVolumeReclaimPolicy
+	}
+	return source, nil
+}
+
+// inspectVersionTarget inspects where the claim goes: beside the versions, as a new claim of the class of these.
+func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
+	copied *replica.Record) (*record.Copy, error) {
+	node, err := c.targetNode(v1alpha1.MoveTarget{Cluster: copied.Head.Cluster})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.requireStarted(copied.Head.Cluster); err != nil {
+		return nil, err
+	}
+	at, why := c.sites.Reach(copied.Head.Cluster)
+	if why != "" {
+		return nil, refuse("%s: the versions are there; wait until it is ready, and fail over again", why)
+	}
+	to, err := c.routeTo(claim, copied.Class, node)
+	if err != nil {
+		return nil, err
+	}
+	r.Failover.Deferred = to.Deferred()
+	if _, err := c.readVersion(ctx, at, r.Failover, copied.Head.Namespace); err != nil {
+		return nil, err
+	}
+	key, err := c.freeName(ctx, at, claim, copied.Head.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if key.Namespace != copied.Head.Namespace {
+		return nil, refuse("the versions are in namespace %s of cluster %s, and claim %q belongs in %s there now: the ID or the namespaces of "+
+			"home were changed since they were made", copied.Head.Namespace, copied.Head.Cluster, claim.Name, key.Namespace)
+	}
+	return &record.Copy{Class: to.Class.Name, Ref: backing.Ref{Cluster: copied.Head.Cluster, Namespace: key.Namespace, Name: key.Name}}, nil
+}
+
+// readVersion returns the snapshot of a version, which must be as it was sealed.
+func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Failover, namespace string) (*volumesnapshot.Snapshot, error) {
+	if at.Dynamic == nil {
+		return nil, refuse("the cluster of the versions serves no VolumeSnapshots now: install their CRDs and controller there again")
+	}
+	key := types.NamespacedName{Namespace: namespace, Name: v.Version}
+	s, problem, _, err := frozen.Look(ctx, at, frozen.Wanted{
+		NamespacedName: key, Volume: v.Volume, Whose: "a version of this replica",
+		Ours: func(s *volumesnapshot.Snapshot) bool {
+			return s.UID == v.UID && s.Labels[keys.HomeID] == c.Place.HomeID
+		},
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case s == nil || s.DeletionTimestamp != nil:
+		return nil, refuse("VolumeSnapshot %s, which has the version, was deleted: choose another version", key)
+	case problem != "" || !ptr.Deref(s.Status.ReadyToUse, false):
+		return nil, refuse("VolumeSnapshot %s, which has the version, cannot be used%s", key, sentence.Prefixed(": ", problem))
+	}
+	return s, nil
+}
