@@ -124,7 +124,8 @@ func cleanUp(o steps.Observation) steps.Step {
 		}
 	}
 	for _, end := range record.Ends {
-		if r.GaveUp(end) {
+		if r.GaveUp(end) || end == record.Source && r.Failover != nil && !r.WasCommitted() {
+			// The latter: nothing was made there.
 			continue
 		}
 		if step, ok := giveUpEnd(o, end); ok {
@@ -167,10 +168,10 @@ func whereClaimsAre(o steps.Observation) string {
 //
 // Before Commit nothing at the target can be mounted, and after it nothing of the source is
 // needed. Before Commit all data is at the source: if that is gone, what was copied is all
-// there is, so the copy is given up only if nobody wants the claims any more either.
+// there is, so the copy is given up only if nobody wants the claims any more either. The versions of a failover stay.
 func giveUpEnd(o steps.Observation, end record.End) (steps.Step, bool) {
 	r := o.Record
-	if o.At(end).Unusable == "" || end == record.Source && r.Phase == v1alpha1.MoveRollBack && !isDataUnwanted(o) {
+	if o.At(end).Unusable == "" || end == record.Source && r.Phase == v1alpha1.MoveRollBack && r.Failover == nil && !isDataUnwanted(o) {
 		return steps.Step{}, false
 	}
 	asked := o.Move != nil && o.Move.Spec.Action == v1alpha1.ActionGiveUp

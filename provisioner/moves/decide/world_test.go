@@ -57,6 +57,8 @@ type world struct {
 	open bool
 	// adopts: nothing is copied, and the target has newer data.
 	adopts bool
+	// version is that of a replica which the claim gets; nil: it gets a copy of its source.
+	version *version
 	// group is the snapshot of all claims of which one is taken at one moment; nil if there is no class for it.
 	group *group
 	// keeper is an earlier move into whose copies this one goes back; nil if the targets are made.
@@ -243,6 +245,10 @@ func (w *world) check() {
 			w.must(!c.single || !p.Bound || !c.at[p.at].mover.Running, "a mover at the %s beside the only pod that may use claim %d", p.at, i)
 		}
 		s, d := c.at[record.Source], c.at[record.Target]
+		if w.version != nil {
+			w.checkVersion(c, at)
+			continue
+		}
 		if w.adopts {
 			w.must(s.backing != nil && d.backing != nil, "a copy is removed, and nobody knows what is in it")
 			w.must(!s.mover.Exists && !d.mover.Exists, "something is to be copied")
@@ -283,6 +289,10 @@ func (w *world) first() *record.Record {
 		}
 		target := ref(record.Target, i)
 		target.UID = ""
+		if w.version != nil {
+			w.version.first(r, c, target)
+			continue
+		}
 		source := record.Copy{Ref: ref(record.Source, i), Policy: corev1.PersistentVolumeReclaimDelete}
 		if w.within {
 			// Only policies at home are changed.
@@ -349,7 +359,9 @@ func (w *world) apply(step steps.Step) {
 	case steps.MakeTarget:
 		w.must(c.at[record.Target].backing == nil, "a second target")
 		c.at[record.Target].backing = copyOf(a.Claim)
-		c.at[record.Target].content = -1
+		if c.at[record.Target].content = -1; w.version != nil {
+			c.at[record.Target].content = w.version.content
+		}
 	case steps.TakeKept:
 		w.keeper.take(a.Claim)
 	case steps.Publish:
@@ -362,6 +374,8 @@ func (w *world) apply(step steps.Step) {
 	case steps.DropBacking:
 		w.must(c.current(a.Claim) != a.End, "the copy in use removed")
 		w.must(w.keeper == nil || c.at[a.End].backing.Labels[keys.MoveOf] != keeperUID, "a copy is removed that another move keeps")
+		w.must(w.version == nil || a.End == record.Target || w.move.Spec.Action != v1alpha1.ActionMove,
+			"what had diverged is removed, and nobody said so")
 		c.at[a.End].backing, c.at[a.End].real, c.at[a.End].content = nil, nil, -1
 	case steps.MakeGroup, steps.DropGroup:
 		w.applyGroup(step.Action)
@@ -413,6 +427,8 @@ func (w *world) apply(step steps.Step) {
 	case steps.DeletePod:
 		w.must(!w.open, "a pod is stopped, and nothing holds the next one back")
 		w.find(a.Pod.UID).Leaving = true
+	case steps.ReleasePod:
+		w.release(a.Pod.UID)
 	case steps.Ungate:
 		w.find(a.Pod.UID).Gated = false
 	case steps.DeleteVolume:
@@ -475,6 +491,9 @@ func (w *world) live() {
 	}
 	if w.within {
 		w.down[record.Target] = w.down[record.Source]
+	}
+	if w.version != nil && w.version.lost {
+		w.down[record.Source] = true
 	}
 	for _, c := range w.claims {
 		if s := c.at[record.Source]; chance(2) && s.mover.Running {
@@ -586,7 +605,8 @@ func (w *world) podsLive(chance func(int) bool) {
 	var kept []*pod
 	for _, p := range w.pods {
 		here = here || !p.Leaving
-		if p.Leaving && (!p.Bound || chance(40) && !(w.reading(p) && w.forced.silent)) {
+		away := w.forced.silent || w.version != nil && w.down[record.Source]
+		if p.Leaving && (!p.Bound || chance(40) && !(w.reading(p) && away)) {
 			w.goneWell(p)
 			continue
 		}
@@ -632,7 +652,9 @@ func (w *world) schedule(p *pod, stale bool) {
 			return // the scheduler and the node prevent a second pod
 		}
 	}
-	p.Bound, p.at = true, at
+	if p.Bound, p.at = true, at; w.version != nil {
+		p.Cluster = map[record.End]string{record.Source: lostCluster, record.Target: "west"}[at]
+	}
 	for _, c := range w.claims {
 		if c.attaches && !w.within && at == record.Source && !c.attached {
 			c.attached, c.volume.Finalizers = true, append(slices.Clone(c.volume.Finalizers), attacher)
@@ -667,7 +689,10 @@ type straggler struct{ left time.Duration }
 
 // node is the node of all pods whose data is at the source.
 func (w *world) node() proof.Node {
-	if w.within {
+	switch {
+	case w.version != nil:
+		return proof.Node{Cluster: lostCluster, Name: "lost-1"}
+	case w.within:
 		return proof.Node{Cluster: "west", Name: "west-1"}
 	}
 	return homeNode
@@ -675,8 +700,8 @@ func (w *world) node() proof.Node {
 
 func (w *world) writerOf(p *pod) proof.Pod {
 	known := proof.Pod{UID: p.UID, Name: p.Name, Node: w.node().Name, Grace: grace}
-	if w.within {
-		known.Cluster = "west"
+	if known.Cluster = w.node().Cluster; known.Cluster == keys.Home {
+		known.Cluster = ""
 	}
 	return known
 }
@@ -685,7 +710,7 @@ func (w *world) writerOf(p *pod) proof.Pod {
 func (w *world) reading(p *pod) bool { return p.Bound && p.at == record.Source }
 
 // unseen says whether the nodes of the source cannot be observed now.
-func (w *world) unseen() bool { return w.within && w.down[record.Source] }
+func (w *world) unseen() bool { return (w.within || w.version != nil) && w.down[record.Source] }
 
 // seeForced adds the force-deleted pods to an observation.
 func (w *world) seeForced(o *steps.Observation) {
@@ -733,6 +758,8 @@ func (w *world) forcedLive(passed time.Duration, chance func(int) bool) {
 			if c.at[record.Source].backing == nil {
 				continue
 			}
+			w.must(w.version == nil || w.version.declared || c.current(i) != record.Target,
+				"a pod writes to what it takes for the volume, and nobody declared that it does not")
 			w.truth[i]++
 			c.at[record.Source].content = w.truth[i]
 		}

@@ -1,0 +1,145 @@
+package decide_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+)
+
+// lostCluster is where the source of a failover is.
+const lostCluster = "east"
+
+// version is what is different where a claim gets a version of a replica.
+type version struct {
+	content int
+	// declared says that somebody vouches for the source, and lost that its cluster never answers. deferred says that the storage of
+	// the target waits for a pod.
+	declared, lost, deferred bool
+	// released counts pods that were given up.
+	released int
+}
+
+// first adds what is recorded of a claim first.
+func (v *version) first(r *record.Record, c *claim, target backing.Ref) {
+	r.Passes = 0
+	r.Failover = &record.Failover{Replica: "data", Version: "v1", UID: "s1", Cut: start, Declared: v.declared, Deferred: v.deferred}
+	source := ref(record.Source, 0)
+	source.Cluster = lostCluster
+	r.Claims = []record.Claim{{Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Generation: 2, Source: record.Copy{Ref: source},
+		Target: record.Copy{Ref: target}}}
+}
+
+// checkVersion checks what must hold at every moment.
+func (w *world) checkVersion(c *claim, at record.End) {
+	s, d := c.at[record.Source], c.at[record.Target]
+	asked := w.move != nil && w.move.Spec.Action != v1alpha1.ActionMove
+	w.must(s.backing != nil || asked, "what was written after the version is removed, and nobody said so")
+	w.must(at != record.Source || s.backing != nil, "the volume names a copy that was removed")
+	w.must(at != record.Target || d.backing != nil && d.real != nil && d.content >= w.version.content, "the volume names what is no version")
+	w.must(at != record.Target || !d.mover.Exists, "a mover beside pods")
+	w.must(!s.mover.Exists, "something is to be copied")
+}
+
+// release gives up a pod, which goes on where nobody sees it.
+func (w *world) release(uid types.UID) {
+	p := w.find(uid)
+	w.must(w.version != nil && w.version.declared, "a pod is given up, and nobody vouches for it")
+	w.must(p.Leaving && w.reading(p), "a pod is given up that runs elsewhere, or is in use")
+	w.pods = slices.DeleteFunc(w.pods, func(other *pod) bool { return other == p })
+	w.forced.running = append(w.forced.running, &straggler{left: time.Minute})
+	w.version.released++
+}
+
+// TestAFailoverNeverHarms gives claims versions, with lost requests, clusters that do not answer for a while or for ever, pods that run
+// on, and users who change their mind.
+func TestAFailoverNeverHarms(t *testing.T) {
+	ends, released, given := map[v1alpha1.MovePhase]int{}, 0, 0
+	for seed := range uint64(300) {
+		w := newWorld(t, seed, 1)
+		c, choice := w.claims[0], rand.New(rand.NewPCG(seed, 11))
+		c.single, c.snap, c.attaches, w.group = false, nil, false, nil
+		c.at[record.Source].real = nil
+		w.truth[0] = 1_000_000
+		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lost: seed%6 == 0, deferred: choice.IntN(2) == 0}
+		meddleAt, wish := choice.IntN(150), choice.IntN(5)
+		turn := 0
+		for ; ; turn++ {
+			require.Less(t, turn, 3000, "seed %d: it does not end: %+v\n%v", seed, decide.Next(w.observe()), w.log)
+			w.live()
+			if d := c.at[record.Target]; d.backing != nil && d.real == nil && !w.version.deferred && w.r.IntN(2) == 0 {
+				d.real = &corev1.PersistentVolume{}
+			}
+			if turn == meddleAt && w.move.Spec.Action == v1alpha1.ActionMove {
+				switch wish {
+				case 0:
+					w.move.Spec.Action = v1alpha1.ActionAbort
+				case 1:
+					w.move.Spec.Action = v1alpha1.ActionGiveUp
+				}
+			}
+			if turn == 300 {
+				w.calm = true
+				clear(w.down)
+			}
+			switch action := &w.move.Spec.Action; {
+			case turn == 400 && *action == v1alpha1.ActionMove:
+				*action = v1alpha1.ActionFinalize
+			case turn == 400 && *action == v1alpha1.ActionAbort:
+				// It came too late, and cannot be taken back.
+				w.move.DeletionTimestamp = &metav1.Time{Time: w.now}
+			}
+			if turn == 500 && w.version.lost {
+				w.move.Spec.Action = v1alpha1.ActionGiveUp
+			}
+			w.down[record.Source] = w.down[record.Source] || w.version.lost
+			w.check()
+			o := w.observe()
+			if o.Record != nil && o.Record.Over() {
+				break
+			}
+			for _, one := range decide.Next(o).Each() {
+				end := one.Subject().End
+				w.must(end == "" || !w.down[end], "a request to a cluster that does not answer: %s", one.Verb())
+				if w.calm || w.r.IntN(100) >= 15 {
+					w.apply(one)
+				}
+				w.check()
+			}
+		}
+		r := w.decoded()
+		ends[r.Phase]++
+		released += w.version.released
+		require.Empty(t, c.claim.Finalizers, "seed %d", seed)
+		require.Empty(t, c.claim.Labels[keys.Moving], "seed %d: pods wait for ever", seed)
+		if r.Phase != v1alpha1.MoveDone {
+			require.Equal(t, record.Source, c.current(0), "seed %d", seed)
+			require.True(t, c.at[record.Target].backing == nil || r.GaveUp(record.Target), "seed %d: something is left at the target", seed)
+			continue
+		}
+		require.Equal(t, record.Target, c.current(0), "seed %d", seed)
+		stays := r.GaveUp(record.Source) || w.move.DeletionTimestamp != nil
+		require.Equal(t, stays, c.at[record.Source].backing != nil, "seed %d", seed)
+		require.NotEmpty(t, r.Failover.Fence)
+		if r.Failover.Fence == v1alpha1.FenceDeclared {
+			require.True(t, w.version.declared, "seed %d", seed)
+			given++
+		}
+	}
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveAborted} {
+		require.Greater(t, ends[phase], 20, "too few end as %s to say anything: %v", phase, ends)
+	}
+	require.Greater(t, released, 20, "too few pods were given up to say anything")
+	require.Greater(t, given, 20, "too few sources were vouched for to say anything")
+}
