@@ -68,9 +68,9 @@ data travels.`,
 			}
 			switch {
 			case output.IsObject() && len(args) > 0, output.Format == cli.Name && len(args) > 0:
-				return write(streams.Out, output, &moves.Items[0])
+				return output.WriteOne(streams.Out, kind, &moves.Items[0])
 			case output.IsObject(), output.Format == cli.Name:
-				return writeAll(streams.Out, output, moves.Items)
+				return cli.WriteAll(output, streams.Out, kind, moves.Items)
 			}
 			if len(moves.Items) == 0 {
 				return noMoves(cmd.Context(), home, streams.Out, namespace, scope.Selector)
