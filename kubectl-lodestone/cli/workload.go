@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
@@ -40,6 +41,19 @@ func ClaimsOrWorkload(cmd *cobra.Command, args []string) (workload Reference, cl
 	}
 	slices.Sort(claims)
 	return Reference{}, slices.Compact(claims), nil
+}
+
+// NoSubcommand returns an error if the claims that were named, without the flag that says where to, look like a mistyped subcommand.
+func NoSubcommand(cmd *cobra.Command, claims []string, flag string) error {
+	var commands []string
+	for _, inner := range cmd.Commands() {
+		commands = append(commands, inner.Name())
+	}
+	if like := Meant(commands, strings.Join(claims, " ")); len(like) > 0 {
+		return Misuse("there is no command %q: did you mean %s? To %s a claim of that name, say where to with %s", cmd.Name()+" "+claims[0],
+			Or(like), cmd.Name(), flag)
+	}
+	return nil
 }
 
 // ClaimsOf returns the claims of a workload, group by group: those of each replica of a StatefulSet, or all that a Deployment or pod

@@ -8,7 +8,6 @@ package move
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -196,13 +195,8 @@ func (o *Options) check() error {
 func (o *Options) checkTarget(cmd *cobra.Command, workload cli.Reference, claims []string) error {
 	switch {
 	case o.Cluster == "" && o.Node == "":
-		var commands []string
-		for _, inner := range cmd.Commands() {
-			commands = append(commands, inner.Name())
-		}
-		if like := cli.Meant(commands, strings.Join(claims, " ")); len(like) > 0 {
-			return cli.Misuse("there is no command %q: did you mean %s? To move a claim of that name, say where to with --target-cluster or "+
-				"--target-node", "move "+claims[0], cli.Or(like))
+		if err := cli.NoSubcommand(cmd, claims, "--target-cluster or --target-node"); err != nil {
+			return err
 		}
 		return cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
 	case o.Cluster != "" && o.Node != "":

@@ -260,28 +260,15 @@ func progressBar(s sums) string {
 	done := min(max(float64(s.bytes)/float64(s.total), 0), 1)
 	const width = 24
 	full := int(done * width)
-	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100, size(s.bytes),
-		size(s.total))
+	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100, cli.Size(s.bytes),
+		cli.Size(s.total))
 	if s.rate > 0 {
-		text += fmt.Sprintf("  %s/s", size(s.rate))
+		text += fmt.Sprintf("  %s/s", cli.Size(s.rate))
 		if left := time.Duration(float64(s.total-s.bytes) / float64(s.rate) * float64(time.Second)); left > 0 {
 			text += fmt.Sprintf("  %s left", left.Round(time.Second))
 		}
 	}
 	return text
-}
-
-// size writes a number of bytes for people.
-func size(bytes int64) string {
-	const unit = 1024
-	if bytes < unit {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	value, names := float64(bytes)/unit, []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
-	for value >= unit && len(names) > 1 {
-		value, names = value/unit, names[1:]
-	}
-	return fmt.Sprintf("%.1f %s", value, names[0])
 }
 
 // outcome is the state of a move for a user who waits for it.
