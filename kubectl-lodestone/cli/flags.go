@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -128,6 +130,53 @@ func (o *Output) Write(out io.Writer, object any) error {
 	}
 	_, err = out.Write(content)
 	return err
+}
+
+// object is one of our own kinds.
+type object[T any] interface {
+	*T
+	runtime.Object
+	metav1.Object
+}
+
+// WriteOne writes an object of a kind as the format says, as kubectl prints it: with its kind, which clients leave out, and without
+// managedFields.
+func (o *Output) WriteOne(out io.Writer, kind schema.GroupVersionKind, one interface {
+	runtime.Object
+	metav1.Object
+}) error {
+	if o.Format == Name {
+		_, err := fmt.Fprintf(out, "%s.%s/%s\n", strings.ToLower(kind.Kind), kind.Group, one.GetName())
+		return err
+	}
+	return o.Write(out, typed(kind, one))
+}
+
+// WriteAll writes objects of a kind: as one object, a List, or their names.
+func WriteAll[T any, P object[T]](o Output, out io.Writer, kind schema.GroupVersionKind, all []T) error {
+	items := make([]runtime.Object, 0, len(all))
+	for i := range all {
+		if o.Format == Name {
+			if err := o.WriteOne(out, kind, P(&all[i])); err != nil {
+				return err
+			}
+			continue
+		}
+		items = append(items, typed(kind, P(&all[i])))
+	}
+	if o.Format == Name {
+		return nil
+	}
+	return o.Write(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+func typed(kind schema.GroupVersionKind, one runtime.Object) runtime.Object {
+	one = one.DeepCopyObject()
+	one.GetObjectKind().SetGroupVersionKind(kind)
+	if accessor, ok := one.(metav1.Object); ok {
+		accessor.SetManagedFields(nil)
+	}
+	return one
 }
 
 // Scope has the flags -A and -l of a command that lists objects.

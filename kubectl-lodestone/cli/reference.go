@@ -37,6 +37,7 @@ const (
 	Namespace     Kind = "namespace"
 	Node          Kind = "node"
 	Move          Kind = "volumemove"
+	Replica       Kind = "volumereplica"
 	RemoteCluster Kind = "remotecluster"
 )
 
@@ -53,6 +54,7 @@ var kindNames = map[Kind][]string{
 	Namespace:     {"namespace", "namespaces", "ns"},
 	Node:          {"node", "nodes", "no"},
 	Move:          {"volumemove", "volumemoves", "volumemove.lodestone.dev", "volumemoves.lodestone.dev"},
+	Replica:       {"volumereplica", "volumereplicas", "vreplica", "volumereplica.lodestone.dev", "volumereplicas.lodestone.dev"},
 	RemoteCluster: {"remotecluster", "remoteclusters", "remotecluster.lodestone.dev", "remoteclusters.lodestone.dev"},
 }
 
@@ -65,6 +67,8 @@ func (k Kind) Noun() string {
 		return "volume"
 	case Move:
 		return "VolumeMove"
+	case Replica:
+		return "VolumeReplica"
 	case RemoteCluster:
 		return "RemoteCluster"
 	case Pod, Deployment, StatefulSet, ReplicaSet, DaemonSet, Job, Namespace, Node:
@@ -246,6 +250,8 @@ func (c *Cluster) list(ctx context.Context, namespace string, kind Kind) (runtim
 		return core.Nodes().List(ctx, all)
 	case Move:
 		return c.Moves.In(namespace).List(ctx, all)
+	case Replica:
+		return c.Moves.Replicas(namespace).List(ctx, all)
 	case RemoteCluster:
 		return c.Remotes.List(ctx, all)
 	}
@@ -309,6 +315,8 @@ func listing(kind Kind, namespace string) string {
 		return "kubectl lodestone status"
 	case kind == Move:
 		return "kubectl lodestone move status -n " + namespace
+	case kind == Replica:
+		return "kubectl lodestone replicate status -n " + namespace
 	case namespace != "":
 		return fmt.Sprintf("kubectl get %s -n %s", kind, namespace)
 	}

@@ -120,7 +120,7 @@ func outputFlag(command *cobra.Command, output *cli.Output) {
 // output format it writes the move either way.
 func printRequested(out io.Writer, output cli.Output, move *v1alpha1.VolumeMove, verb string, err error) error {
 	if output.Format != "" {
-		if unwritten := write(out, output, move); err == nil {
+		if unwritten := output.WriteOne(out, kind, move); err == nil {
 			err = unwritten
 		}
 		return err
@@ -131,45 +131,8 @@ func printRequested(out io.Writer, output cli.Output, move *v1alpha1.VolumeMove,
 	return err
 }
 
-// write writes a move as the format says.
-func write(out io.Writer, output cli.Output, move *v1alpha1.VolumeMove) error {
-	if output.Format == cli.Name {
-		return writeName(out, move)
-	}
-	return output.Write(out, typed(move))
-}
-
-// writeAll writes moves as one object, a List.
-func writeAll(out io.Writer, output cli.Output, moves []v1alpha1.VolumeMove) error {
-	items := make([]*v1alpha1.VolumeMove, 0, len(moves))
-	for i := range moves {
-		if output.Format == cli.Name {
-			if err := writeName(out, &moves[i]); err != nil {
-				return err
-			}
-			continue
-		}
-		items = append(items, typed(&moves[i]))
-	}
-	if output.Format == cli.Name {
-		return nil
-	}
-	return output.Write(out, map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
-}
-
-func writeName(out io.Writer, move *v1alpha1.VolumeMove) error {
-	_, err := fmt.Fprintln(out, "volumemove.lodestone.dev/"+move.Name)
-	return err
-}
-
-// typed returns a copy of a move with kind and apiVersion, which clients leave out, and without
-// managedFields, as kubectl prints objects.
-func typed(move *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
-	move = move.DeepCopy()
-	move.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("VolumeMove"))
-	move.ManagedFields = nil
-	return move
-}
+// kind is that of the objects that the commands write.
+var kind = v1alpha1.GroupVersion.WithKind("VolumeMove")
 
 // namedBy are the kinds by which a move is named.
 var namedBy = []cli.Kind{cli.Claim, cli.Move}

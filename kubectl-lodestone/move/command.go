@@ -8,14 +8,11 @@ package move
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -23,8 +20,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 )
 
 const long = `Move carries the volumes of claims to another cluster, node or real class while
@@ -59,12 +54,12 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			_, _, err := parse(cmd, args)
+			_, _, err := cli.ClaimsOrWorkload(cmd, args)
 			return err
 		},
-		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, movable...),
+		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, cli.Movable...),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			workload, claims, err := parse(cmd, args)
+			workload, claims, err := cli.ClaimsOrWorkload(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -84,7 +79,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, statefulSet: workload.Kind == cli.StatefulSet}
 			groups := [][]string{claims}
 			if workload.Name != "" {
-				if groups, err = claimsOf(cmd.Context(), home, namespace, workload); err != nil {
+				if groups, err = home.ClaimsOf(cmd.Context(), namespace, workload, "move"); err != nil {
 					return err
 				}
 			}
@@ -98,7 +93,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	cli.CompleteFlag(command, flags, "target-cluster", cli.Clusters)
 	cli.CompleteFlag(command, flags, "target-node", cli.NamesOf(cli.Node))
 	cli.CompleteFlag(command, flags, "class", func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
-		return classesAt(ctx, home, o.Cluster)
+		return cli.ClassesAt(ctx, home, o.Cluster)
 	})
 	completeVerify(command)
 	command.AddCommand(statusCommand(flags, streams), rollbackCommand(flags, streams), giveUpCommand(flags, streams),
@@ -111,41 +106,9 @@ for the rest of --keep-source-for.`))
 	return command
 }
 
-// movable are the kinds whose volumes are moved.
-var movable = []cli.Kind{cli.Claim, cli.StatefulSet, cli.Deployment, cli.Pod}
-
 func completeVerify(command *cobra.Command) {
 	_ = command.RegisterFlagCompletionFunc("verify", cobra.FixedCompletions([]string{string(v1alpha1.VerifyQuick),
 		string(v1alpha1.VerifyFull)}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// classesAt lists the real classes of a cluster; of all clusters that are known if it is not given.
-func classesAt(ctx context.Context, home *cli.Cluster, cluster string) ([]string, error) {
-	var names []string
-	if cluster == "" || cluster == keys.Home {
-		classes, err := home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		for i := range classes.Items {
-			if !virtualclass.Is(&classes.Items[i]) {
-				names = append(names, classes.Items[i].Name)
-			}
-		}
-	}
-	remotes, err := home.Remotes.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return names, err
-	}
-	for _, remote := range remotes.Items {
-		for _, class := range remote.Status.StorageClasses {
-			if cluster == "" || cluster == remote.Name {
-				names = append(names, class.Name)
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
 }
 
 // requireTarget returns an error if the target that was given is known not to exist.
@@ -161,26 +124,6 @@ func (o *Options) requireTarget(ctx context.Context, home *cli.Cluster) error {
 		return home.Missing(ctx, cli.Node, "", o.Node)
 	}
 	return home.Explain("get node "+o.Node, err)
-}
-
-// parse returns the workload, or the claims, that arguments name. It is pure.
-func parse(cmd *cobra.Command, args []string) (workload cli.Reference, claims []string, err error) {
-	references, err := cli.SomeReferences(cmd, args, movable...)
-	if err != nil {
-		return cli.Reference{}, nil, err
-	}
-	for _, reference := range references {
-		switch {
-		case reference.Kind == "" || reference.Kind == cli.Claim:
-			claims = append(claims, reference.Name)
-		case len(references) == 1:
-			return reference, nil, nil
-		default:
-			return cli.Reference{}, nil, cli.Misuse("a command moves claims, or the claims of one %s: name it alone", reference.Kind)
-		}
-	}
-	slices.Sort(claims)
-	return cli.Reference{}, slices.Compact(claims), nil
 }
 
 // Options are the flags of move.
@@ -242,35 +185,18 @@ func (o *Options) check() error {
 	case o.KeepSource < 0:
 		return cli.Misuse("--keep-source-for cannot be negative: give a time such as 1h, or 0s")
 	}
-	if _, err := o.bandwidth(); err != nil {
+	if _, err := cli.Bandwidth(o.Bandwidth); err != nil {
 		return err
 	}
 	return o.Output.Check()
-}
-
-// bandwidth returns the limit that was given, nil for none.
-func (o *Options) bandwidth() (*resource.Quantity, error) {
-	if o.Bandwidth == "" {
-		return nil, nil //nolint:nilnil // no limit is no error
-	}
-	limit, err := resource.ParseQuantity(o.Bandwidth)
-	if err != nil || limit.Value() <= 0 {
-		return nil, cli.Misuse("--bandwidth-limit %q is not a number of bytes above 0: give one such as 50Mi", o.Bandwidth)
-	}
-	return &limit, nil
 }
 
 // checkTarget returns what is wrong with the flags on where something is moved.
 func (o *Options) checkTarget(cmd *cobra.Command, workload cli.Reference, claims []string) error {
 	switch {
 	case o.Cluster == "" && o.Node == "":
-		var commands []string
-		for _, inner := range cmd.Commands() {
-			commands = append(commands, inner.Name())
-		}
-		if like := cli.Meant(commands, strings.Join(claims, " ")); len(like) > 0 {
-			return cli.Misuse("there is no command %q: did you mean %s? To move a claim of that name, say where to with --target-cluster or "+
-				"--target-node", "move "+claims[0], cli.Or(like))
+		if err := cli.NoSubcommand(cmd, claims, "--target-cluster or --target-node"); err != nil {
+			return err
 		}
 		return cli.Misuse("say where to: give --target-cluster home or the name of a RemoteCluster, or --target-node a node of home")
 	case o.Cluster != "" && o.Node != "":
@@ -283,7 +209,7 @@ func (o *Options) checkTarget(cmd *cobra.Command, workload cli.Reference, claims
 
 // spec returns the spec of a VolumeMove from flags that were checked, without its claims.
 func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
-	limit, err := o.bandwidth()
+	limit, err := cli.Bandwidth(o.Bandwidth)
 	spec := v1alpha1.VolumeMoveSpec{
 		Target:    v1alpha1.MoveTarget{Cluster: o.Cluster, Node: o.Node},
 		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify), BandwidthLimit: limit,

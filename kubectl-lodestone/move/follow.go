@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -104,7 +103,7 @@ func follow(ctx context.Context, home *cli.Cluster, out io.Writer, move *v1alpha
 		}
 		seen, err := poll(ctx, shown, getter(home, move))
 		switch {
-		case err == nil && seen.DeletionTimestamp != nil && move.DeletionTimestamp == nil && isDying(ctx, home, move.Namespace):
+		case err == nil && seen.DeletionTimestamp != nil && move.DeletionTimestamp == nil && home.IsDying(ctx, move.Namespace):
 			return seen, ended(move)
 		case err == nil:
 			move = seen
@@ -142,7 +141,7 @@ func poll(ctx context.Context, shown *screen, read get) (*v1alpha1.VolumeMove, e
 	for {
 		move, err := read(ctx)
 		switch {
-		case err == nil || ctx.Err() != nil || !isTransient(err):
+		case err == nil || ctx.Err() != nil || !cli.IsTransient(err):
 			return move, err
 		case since.IsZero():
 			since = time.Now()
@@ -158,23 +157,12 @@ func poll(ctx context.Context, shown *screen, read get) (*v1alpha1.VolumeMove, e
 	}
 }
 
-// isTransient reports whether the error of a request may pass by itself: there was no answer, or
-// the API server cannot answer now.
-func isTransient(err error) bool {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
-		return true
-	}
-	code := answer.Status().Code
-	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
-}
-
 // followError returns the error for the user when a move cannot be followed any more.
 func followError(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove, err error) error {
 	switch {
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("%w; %s", home.Explain("get VolumeMove "+move.Namespace+"/"+move.Name, err), goesOnText(move))
-	case isDying(ctx, home, move.Namespace):
+	case home.IsDying(ctx, move.Namespace):
 		return ended(move)
 	}
 	return fmt.Errorf("VolumeMove %s/%s was deleted: by itself a move that is not committed then goes back to the source, and one that is "+
@@ -188,15 +176,9 @@ func ended(move *v1alpha1.VolumeMove) error {
 		"removed by itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
 }
 
-// isDying says that a namespace is being deleted, or is gone. Of one that the user may not read it is not known.
-func isDying(ctx context.Context, home *cli.Cluster, name string) bool {
-	namespace, err := home.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	return apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil
-}
-
 // withNamespace adds to what is being deleted that its namespace is, too; empty if that is not so.
 func withNamespace(ctx context.Context, home *cli.Cluster, name string) string {
-	if !isDying(ctx, home, name) {
+	if !home.IsDying(ctx, name) {
 		return ""
 	}
 	return fmt.Sprintf(" with namespace %s", name)
@@ -204,7 +186,7 @@ func withNamespace(ctx context.Context, home *cli.Cluster, name string) string {
 
 // requireLiving refuses to begin a move in a namespace that is being deleted, where it would end at once.
 func requireLiving(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) error {
-	if isDying(ctx, home, move.Namespace) {
+	if home.IsDying(ctx, move.Namespace) {
 		return cli.Refuse("namespace %s is being deleted, and its claims and moves with it: nothing is moved in it any more", move.Namespace)
 	}
 	return nil
@@ -278,28 +260,15 @@ func progressBar(s sums) string {
 	done := min(max(float64(s.bytes)/float64(s.total), 0), 1)
 	const width = 24
 	full := int(done * width)
-	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100, size(s.bytes),
-		size(s.total))
+	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100, cli.Size(s.bytes),
+		cli.Size(s.total))
 	if s.rate > 0 {
-		text += fmt.Sprintf("  %s/s", size(s.rate))
+		text += fmt.Sprintf("  %s/s", cli.Size(s.rate))
 		if left := time.Duration(float64(s.total-s.bytes) / float64(s.rate) * float64(time.Second)); left > 0 {
 			text += fmt.Sprintf("  %s left", left.Round(time.Second))
 		}
 	}
 	return text
-}
-
-// size writes a number of bytes for people.
-func size(bytes int64) string {
-	const unit = 1024
-	if bytes < unit {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	value, names := float64(bytes)/unit, []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
-	for value >= unit && len(names) > 1 {
-		value, names = value/unit, names[1:]
-	}
-	return fmt.Sprintf("%.1f %s", value, names[0])
 }
 
 // outcome is the state of a move for a user who waits for it.

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -52,62 +48,6 @@ func (r *runner) run(ctx context.Context, groups [][]string) error {
 	return err
 }
 
-// claimsOf returns the claims of a workload that are moved together, group by group: those of each replica of a StatefulSet, or
-// all that a Deployment or pod names. It does not check where their data is: users who may edit a namespace may not read volumes,
-// so the provisioner checks that when the data is to be moved.
-func claimsOf(ctx context.Context, home *cli.Cluster, namespace string, workload cli.Reference) (groups [][]string, err error) {
-	switch name := workload.Name; workload.Kind {
-	case cli.StatefulSet:
-		set, err := home.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, missing(ctx, home, workload, namespace, err)
-		}
-		if len(set.Spec.VolumeClaimTemplates) > 0 {
-			return claimsOfReplicas(set), nil
-		}
-		groups = named(set.Spec.Template.Spec)
-	case cli.Deployment:
-		deployment, err := home.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, missing(ctx, home, workload, namespace, err)
-		}
-		groups = named(deployment.Spec.Template.Spec)
-	default:
-		pod, err := home.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, missing(ctx, home, workload, namespace, err)
-		}
-		groups = named(pod.Spec)
-	}
-	if groups == nil {
-		return nil, cli.Refuse("%s %s/%s names no claims, so there is nothing to move: name what uses some, or claims", workload.Kind, namespace,
-			workload.Name)
-	}
-	return groups, nil
-}
-
-// missing explains why a workload could not be read.
-func missing(ctx context.Context, home *cli.Cluster, workload cli.Reference, namespace string, err error) error {
-	if apierrors.IsNotFound(err) {
-		return home.Missing(ctx, workload.Kind, namespace, workload.Name)
-	}
-	return home.Explain(fmt.Sprintf("get %s %s/%s", workload.Kind, namespace, workload.Name), err)
-}
-
-// named returns the claims that a pod names, as one group; nil if it names none.
-func named(pod corev1.PodSpec) [][]string {
-	var group []string
-	for _, volume := range pod.Volumes {
-		if volume.PersistentVolumeClaim != nil && !slices.Contains(group, volume.PersistentVolumeClaim.ClaimName) {
-			group = append(group, volume.PersistentVolumeClaim.ClaimName)
-		}
-	}
-	if group == nil {
-		return nil
-	}
-	return [][]string{group}
-}
-
 // newMoves returns the moves of groups of claims, after a check that all claims exist, so that a
 // mistake changes nothing.
 func (r *runner) newMoves(ctx context.Context, groups [][]string) ([]*v1alpha1.VolumeMove, error) {
@@ -118,7 +58,7 @@ func (r *runner) newMoves(ctx context.Context, groups [][]string) ([]*v1alpha1.V
 			return nil, err
 		}
 		for _, claim := range group {
-			found, err := getClaim(ctx, r.home, r.namespace, claim)
+			found, err := r.home.Claim(ctx, r.namespace, claim)
 			if err != nil {
 				return nil, err
 			}
@@ -217,12 +157,12 @@ func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 // write prints the moves that were made: those of a StatefulSet always as a list.
 func (r *runner) write() error {
 	if r.statefulSet {
-		return writeAll(r.streams.Out, r.Output, r.moves)
+		return cli.WriteAll(r.Output, r.streams.Out, kind, r.moves)
 	}
 	if len(r.moves) == 0 { // none could be made, which the error says
 		return nil
 	}
-	return write(r.streams.Out, r.Output, &r.moves[0])
+	return r.Output.WriteOne(r.streams.Out, kind, &r.moves[0])
 }
 
 // deleteMove removes a VolumeMove that moved nothing.
@@ -235,36 +175,6 @@ func (r *runner) deleteMove(ctx context.Context, move *v1alpha1.VolumeMove) erro
 		return r.home.Explain("delete VolumeMove "+move.Namespace+"/"+move.Name+" of the dry run", err)
 	}
 	return nil
-}
-
-// claimsOfReplicas returns the names that the claims of each replica of a StatefulSet have, in
-// the order of the replicas.
-func claimsOfReplicas(set *appsv1.StatefulSet) [][]string {
-	var all [][]string
-	start := int32(0)
-	if set.Spec.Ordinals != nil {
-		start = set.Spec.Ordinals.Start
-	}
-	for i := start; i < start+ptr.Deref(set.Spec.Replicas, 1); i++ {
-		var group []string
-		for _, template := range set.Spec.VolumeClaimTemplates {
-			group = append(group, fmt.Sprintf("%s-%s-%d", template.Name, set.Name, i))
-		}
-		all = append(all, group)
-	}
-	return all
-}
-
-// getClaim returns a claim, or an error if it does not exist.
-func getClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
-	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, home.Missing(ctx, cli.Claim, namespace, name)
-	case err != nil:
-		return nil, home.Explain("get claim "+namespace+"/"+name, err)
-	}
-	return claim, nil
 }
 
 // Adopt has a claim get a real claim that has newer data of it, and waits until it has it. The VolumeMove says how that went, for a

@@ -124,7 +124,7 @@ func shop(t *testing.T, s *server) (*runner, func() (out, said string)) {
 // replicas moves StatefulSet db.
 func (r *runner) replicas(t *testing.T) error {
 	t.Helper()
-	groups, err := claimsOf(t.Context(), r.home, r.namespace, cli.Reference{Kind: cli.StatefulSet, Name: "db"})
+	groups, err := r.home.ClaimsOf(t.Context(), r.namespace, cli.Reference{Kind: cli.StatefulSet, Name: "db"}, "move")
 	require.NoError(t, err)
 	r.statefulSet = true
 	return r.run(t.Context(), groups)

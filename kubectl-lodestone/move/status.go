@@ -68,9 +68,9 @@ data travels.`,
 			}
 			switch {
 			case output.IsObject() && len(args) > 0, output.Format == cli.Name && len(args) > 0:
-				return write(streams.Out, output, &moves.Items[0])
+				return output.WriteOne(streams.Out, kind, &moves.Items[0])
 			case output.IsObject(), output.Format == cli.Name:
-				return writeAll(streams.Out, output, moves.Items)
+				return cli.WriteAll(output, streams.Out, kind, moves.Items)
 			}
 			if len(moves.Items) == 0 {
 				return noMoves(cmd.Context(), home, streams.Out, namespace, scope.Selector)
@@ -176,7 +176,7 @@ func writeRoutes(out io.Writer, move *v1alpha1.VolumeMove) error {
 			continue
 		}
 		if claim.Repository != "" {
-			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository, size(claim.Stored), text)
+			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository, cli.Size(claim.Stored), text)
 		}
 		if _, err := fmt.Fprintf(out, "the data of claim %s travels %s\n", claim.Name, text); err != nil {
 			return err

@@ -1,0 +1,177 @@
+// Package replica says of VolumeReplicas what their standbys have, how old that is, and what is wrong with it: as values for tables and
+// programs, and in the words that all commands share. It is pure.
+package replica
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+// Copy is what there is to say of a VolumeReplica.
+type Copy struct {
+	Namespace, Name, Claim string
+	// Primary is the cluster that has the data, empty while that is not known; Standby is the one with the copy, Class its real class.
+	Primary, Standby, Class string
+	RPO                     time.Duration
+	// Version is the number of the newest sealed version, Snapshot its name at the standby, and Sealed the moment that it is of. They are
+	// empty while nothing is sealed. Versions is how many there are.
+	Version  int64
+	Snapshot string
+	Sealed   *metav1.Time
+	Versions int
+	// Sent is how many bytes travelled for the newest version.
+	Sent int64
+	// Point is the point that is being made, in words; empty: none is.
+	Point  string
+	Paused bool
+	// Healthy is the condition of that name, Late says that the newest version is older than the RPO.
+	Healthy, Late bool
+	// State is one word: Late, or the reason of the condition Healthy. Message says why it is not well; empty: it is.
+	State, Message string
+}
+
+// States that are not reasons of the condition Healthy.
+const (
+	// Unknown: the provisioner has not looked at it.
+	Unknown = "Unknown"
+	// Late: nothing but time is in its way.
+	Late = "Late"
+)
+
+// Reasons of the condition Healthy that say that nothing is wrong.
+const (
+	seeding = "Seeding"
+	paused  = "Paused"
+	moving  = "Moving"
+	waiting = "Waiting"
+)
+
+// ClaimGone is the reason of the condition Healthy if the claim is gone, or is another one of that name.
+const ClaimGone = "ClaimGone"
+
+// Of returns what there is to say of a VolumeReplica.
+func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
+	c := Copy{Namespace: r.Namespace, Name: r.Name, Primary: r.Status.Primary, Paused: r.Spec.Paused, RPO: rpoOf(r), State: Unknown,
+		Message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"}
+	if len(r.Spec.Claims) > 0 {
+		c.Claim = r.Spec.Claims[0]
+	}
+	if len(r.Spec.Standbys) > 0 {
+		c.Standby, c.Class = r.Spec.Standbys[0].Cluster, r.Spec.Standbys[0].ClassName
+	}
+	if len(r.Status.Standbys) > 0 {
+		at := r.Status.Standbys[0]
+		c.Class, c.Sealed, c.Sent, c.Point, c.Versions = at.Class, at.Sealed, at.Sent, at.Point, len(at.Versions)
+		if len(at.Versions) > 0 {
+			c.Snapshot = at.Versions[0].Name
+			c.Version = versionOf(c.Snapshot)
+		}
+	}
+	within := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ReplicaWithinRPO)
+	c.Late = within != nil && within.Status == metav1.ConditionFalse || c.Sealed != nil && now.Sub(c.Sealed.Time) > c.RPO
+	if healthy := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ReplicaHealthy); healthy != nil {
+		c.Healthy = healthy.Status == metav1.ConditionTrue
+		c.State, c.Message = healthy.Reason, healthy.Message
+	}
+	if c.Healthy {
+		c.Message = ""
+		if c.Late {
+			c.State = Late
+			c.Message = fmt.Sprintf("the newest version is older than the RPO of %s", Short(c.RPO))
+			if within != nil && within.Status == metav1.ConditionFalse {
+				c.Message = within.Message
+			}
+		}
+	}
+	return c
+}
+
+func rpoOf(r *v1alpha1.VolumeReplica) time.Duration {
+	if r.Spec.RPO == nil {
+		return 15 * time.Minute
+	}
+	return r.Spec.RPO.Duration
+}
+
+var numbered = regexp.MustCompile(`-v([0-9]+)-[0-9]+$`)
+
+// versionOf returns the number of a version from the name of its snapshot, 0 for a name without one.
+func versionOf(snapshot string) int64 {
+	found := numbered.FindStringSubmatch(snapshot)
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(found[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Refused says that something is in the way that does not pass by itself, or not soon.
+func (c Copy) Refused() bool {
+	return !c.Healthy && !slices.Contains([]string{Unknown, seeding, paused, moving, waiting}, c.State)
+}
+
+// ForGood says that what is in the way stays until somebody changes something.
+func (c Copy) ForGood() bool {
+	return slices.Contains([]string{"NoSnapshots", "SameCluster", ClaimGone}, c.State)
+}
+
+// MayPass says that what is in the way may go by itself, soon after a VolumeReplica was made, or stay for good.
+func (c Copy) MayPass() bool { return c.State == "Refused" }
+
+// Words are the state in few words: with what is wrong, whether the copy is late, too.
+func (c Copy) Words() string {
+	if c.Late && c.State != Late {
+		return c.State + ", late"
+	}
+	return c.State
+}
+
+// Lag is how old the newest version is, for tables; empty while there is none.
+func (c Copy) Lag(now time.Time) string {
+	if c.Sealed == nil {
+		return ""
+	}
+	return duration.HumanDuration(max(now.Sub(c.Sealed.Time), 0))
+}
+
+// Short writes a time without the zeros that Go writes: 15m for 15m0s.
+func Short(d time.Duration) string {
+	text := d.String()
+	for _, zeros := range []string{"m0s", "h0m"} {
+		if len(text) > len(zeros) && text[len(text)-len(zeros):] == zeros {
+			text = text[:len(text)-len(zeros)+1]
+		}
+	}
+	return text
+}
+
+// Has is the sentence that a cluster has a copy, as "cluster east has a copy of claim data, 7m old (version 12)"; place names the
+// cluster. It is empty while nothing is sealed.
+func (c Copy) Has(place string, now time.Time) string {
+	if c.Sealed == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s has a copy of claim %q, %s old", place, c.Claim, c.Lag(now))
+	if c.Version > 0 {
+		text += fmt.Sprintf(" (version %d)", c.Version)
+	}
+	if c.Late {
+		text += fmt.Sprintf(", which is more than its RPO of %s", Short(c.RPO))
+	}
+	return text
+}
+
+// Use says how the copy is used once the cluster of the claim is lost. All commands say it in these words, and nowhere else.
+func (c Copy) Use() string { return "docs/replicas.md#use-what-is-sealed says how it is used" }

@@ -1,0 +1,267 @@
+// This file has the verbs pause, resume and delete, and what they share with status: which VolumeReplica is meant.
+
+package replicate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+func pauseCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	return pausing(flags, streams, "pause", true, "Have no new version made",
+		`Pause has no new version made. One that is being made ends, and what is sealed stays.`)
+}
+
+func resumeCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	return pausing(flags, streams, "resume", false, "Have versions made again", `Resume has versions made again, the next one at once if it is due.`)
+}
+
+// pausing returns the command that writes spec.paused.
+func pausing(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, verb string, paused bool, short,
+	long string) *cobra.Command {
+	var output cli.Output
+	command := &cobra.Command{
+		Use:               verb + " pvc/NAME | volumereplica/NAME",
+		Short:             short,
+		Long:              long,
+		Example:           fmt.Sprintf("  # The copy of claim data\n  kubectl lodestone replicate %s pvc/data -n shop", verb),
+		Args:              oneReplica,
+		ValidArgsFunction: completeReplicas(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return request(cmd.Context(), flags, streams.Out, output, args, verb,
+				func(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error) {
+					patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.UID}, "spec": map[string]any{"paused": paused}})
+					if err != nil {
+						return r, fmt.Errorf("encode patch: %w", err)
+					}
+					patched, err := home.Moves.Replicas(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+					if err != nil {
+						return r, home.Explain("patch VolumeReplica "+r.Namespace+"/"+r.Name, err)
+					}
+					return patched, nil
+				})
+		},
+	}
+	outputFlag(command, &output)
+	return command
+}
+
+func deleteCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var yes bool
+	var output cli.Output
+	command := &cobra.Command{
+		Use:   "delete pvc/NAME | volumereplica/NAME",
+		Short: "Remove a copy, and all of its versions",
+		Long: `Delete removes a VolumeReplica, and with it the copy at the standby and all of its
+versions; the claim and its data stay. It asks for the name of the VolumeReplica.
+
+It is refused (exit code 3) while the cluster that has the data does not answer: the copy
+may then be all that is left of it. kubectl delete volumereplica does not ask that.`,
+		Example:           "  # The copy of claim data\n  kubectl lodestone replicate delete pvc/data -n shop",
+		Args:              oneReplica,
+		ValidArgsFunction: completeReplicas(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return request(cmd.Context(), flags, streams.Out, output, args, "delete",
+				func(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error) {
+					return r, remove(ctx, home, streams, r, yes)
+				})
+		},
+	}
+	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	outputFlag(command, &output)
+	return command
+}
+
+// remove asks the user for confirmation, and deletes a VolumeReplica.
+func remove(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, r *v1alpha1.VolumeReplica, yes bool) error {
+	c := replica.Of(r, time.Now())
+	if c.Sealed != nil && c.Primary != "" && c.Primary != keys.Home {
+		remote, err := home.Remotes.Get(ctx, c.Primary, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			remote = nil
+		case apierrors.IsForbidden(err):
+			remote = &v1alpha1.RemoteCluster{} // what cannot be read forbids nothing
+		case err != nil:
+			return home.Explain("get RemoteCluster "+c.Primary, err)
+		}
+		if why := onlyCopy(c, remote); why != "" {
+			return cli.Refuse("%s", why)
+		}
+	}
+	fmt.Fprintf(streams.ErrOut, "The copy of claim %s/%s in cluster %s goes, with its sealed versions (%d). The claim and its data stay.\n",
+		c.Namespace, c.Claim, c.Standby, c.Versions)
+	if err := cli.Confirm(streams.In, streams.ErrOut, yes, r.Name); err != nil {
+		return err
+	}
+	err := home.Moves.Replicas(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return home.Explain("delete VolumeReplica "+r.Namespace+"/"+r.Name, err)
+	}
+	return nil
+}
+
+// onlyCopy says why a copy may be all that is left of a claim's data; empty: it is not. remote is that of the cluster with the data,
+// nil if there is none any more. It is pure.
+func onlyCopy(c replica.Copy, remote *v1alpha1.RemoteCluster) string {
+	if remote != nil && !meta.IsStatusConditionFalse(remote.Status.Conditions, v1alpha1.Reachable) {
+		return ""
+	}
+	return fmt.Sprintf("cluster %q, which has the data of claim %s/%s, does not answer or is gone, so the copy may be all that is left of it: "+
+		"%s; kubectl delete volumereplica %s -n %s removes it all the same", c.Primary, c.Namespace, c.Claim, c.Use(), c.Name, c.Namespace)
+}
+
+// request finds the VolumeReplica that args name, has ask ask something of it, and prints that.
+func request(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output cli.Output, args []string, verb string,
+	ask func(context.Context, *cli.Cluster, *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error)) error {
+	if err := output.Check(); err != nil {
+		return err
+	}
+	home, namespace, err := cli.Connect(flags)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	found, err := find(ctx, home, namespace, args)
+	if err != nil {
+		return err
+	}
+	found, err = ask(ctx, home, found)
+	if output.Format != "" {
+		if unwritten := output.WriteOne(out, kind, found); err == nil {
+			err = unwritten
+		}
+		return err
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(out, "volumereplica/%s: asked to %s\n", found.Name, verb)
+	}
+	return err
+}
+
+func outputFlag(command *cobra.Command, output *cli.Output) {
+	output.Add(command, "write the VolumeReplica, also if that is refused", cli.JSON, cli.YAML, cli.Name)
+}
+
+// namedBy are the kinds by which a VolumeReplica is named.
+var namedBy = []cli.Kind{cli.Claim, cli.Replica}
+
+// oneReplica checks the arguments of a command that takes one VolumeReplica, named by itself or by a claim.
+func oneReplica(cmd *cobra.Command, args []string) error {
+	references, err := cli.SomeReferences(cmd, args, namedBy...)
+	if err == nil && len(references) > 1 {
+		err = cli.Misuse("%q is one argument too many: the command takes one VolumeReplica at a time; usage: %s", args[len(args)-1], cmd.UseLine())
+	}
+	return err
+}
+
+// completeReplicas completes the claims that have copies, and the VolumeReplicas.
+func completeReplicas(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 || strings.Contains(toComplete, "/") {
+			return cli.CompleteReferences(flags, true, nil, namedBy...)(cmd, args, toComplete)
+		}
+		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
+			list, err := home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			var names []string
+			for _, r := range list.Items {
+				names = append(append(names, r.Name), r.Spec.Claims...)
+			}
+			slices.Sort(names)
+			return slices.Compact(names), nil
+		})(cmd, args, toComplete)
+	}
+}
+
+// find returns the VolumeReplica that arguments name: see choose.
+func find(ctx context.Context, home *cli.Cluster, namespace string, args []string) (*v1alpha1.VolumeReplica, error) {
+	references, err := cli.References(args, namedBy...)
+	if err != nil {
+		return nil, err
+	}
+	list, err := home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, unlisted(home, err)
+	}
+	found, err := choose(list.Items, references[0])
+	if err != nil || found != nil {
+		return found, err
+	}
+	if len(list.Items) == 0 {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return nil, err
+		}
+	}
+	return nil, noSuch(references[0], namespace, list.Items)
+}
+
+// choose returns the VolumeReplica of that name, else the one of the claim of that name; nil if there is none. Several are an error.
+// It is pure.
+func choose(all []v1alpha1.VolumeReplica, reference cli.Reference) (*v1alpha1.VolumeReplica, error) {
+	var found *v1alpha1.VolumeReplica
+	var names []string
+	for i := range all {
+		r := &all[i]
+		switch {
+		case reference.Kind != cli.Claim && r.Name == reference.Name:
+			return r, nil
+		case reference.Kind != cli.Replica && slices.Contains(r.Spec.Claims, reference.Name):
+			found, names = r, append(names, r.Name)
+		}
+	}
+	if len(names) > 1 {
+		slices.Sort(names)
+		return nil, cli.Misuse("claim %q has several copies: name one of %s", reference.Name, strings.Join(names, ", "))
+	}
+	return found, nil
+}
+
+// noSuch says that there is no VolumeReplica as a user names it, and which there are.
+func noSuch(named cli.Reference, namespace string, all []v1alpha1.VolumeReplica) error {
+	what := fmt.Sprintf("VolumeReplica %q in namespace %q, nor one of a claim of that name", named.Name, namespace)
+	switch named.Kind {
+	case cli.Claim:
+		what = fmt.Sprintf("VolumeReplica of claim %q in namespace %q", named.Name, namespace)
+	case cli.Replica:
+		what = fmt.Sprintf("VolumeReplica %q in namespace %q", named.Name, namespace)
+	default: // a name alone
+	}
+	if len(all) == 0 {
+		return fmt.Errorf("there is no %s; there are none at all: kubectl lodestone replicate status -A shows those of other namespaces", what)
+	}
+	var names []string
+	for i := range all {
+		names = append(names, all[i].Name)
+	}
+	return fmt.Errorf("there is no %s; there %s", what, cli.ThereAre(names, named.Name, "kubectl lodestone replicate status -n "+namespace))
+}
+
+// unlisted explains why VolumeReplicas cannot be listed.
+func unlisted(home *cli.Cluster, err error) error {
+	if apierrors.IsNotFound(err) {
+		return tooOld(home)
+	}
+	return home.Explain("list VolumeReplicas", err)
+}

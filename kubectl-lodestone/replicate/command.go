@@ -1,0 +1,166 @@
+// Package replicate is the command replicate: it has second copies of claims kept in another cluster, shows how old they are, pauses
+// them and removes them. The provisioner does the work: the command creates a VolumeReplica, which stays. Read command.go for the flags,
+// run.go for the creation, refuse.go for what is said before; status.go and actions.go have the subcommands.
+package replicate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+const long = `Replicate has a second copy of each claim kept in another cluster, its standby: every so
+often a snapshot of its volume is copied there, compared, and sealed by a snapshot. The
+application goes on meanwhile, and nothing of it is stopped.
+
+Each claim gets a VolumeReplica of its own, which stays until replicate delete removes it
+and the copy. The provisioner does the work: ending this command ends nothing.`
+
+// New returns the command.
+func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o := newOptions()
+	command := &cobra.Command{
+		Use:   "replicate PVC... | statefulset/NAME | deployment/NAME | pod/NAME",
+		Short: "Keep second copies of claims in another cluster",
+		Long:  long,
+		Example: `  # Keep a copy of claim data in cluster east, at most 15 minutes old
+  kubectl lodestone replicate data -n shop --to east --rpo 15m
+
+  # One of each claim of a StatefulSet
+  kubectl lodestone replicate statefulset/db -n shop --to east
+
+  # How much would the first copy send, and does anything forbid it?
+  kubectl lodestone replicate data -n shop --to east --dry-run
+
+  # How old are the copies? No new ones for now
+  kubectl lodestone replicate status -A
+  kubectl lodestone replicate pause data -n shop`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, _, err := cli.ClaimsOrWorkload(cmd, args)
+			return err
+		},
+		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, cli.Movable...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			workload, claims, err := cli.ClaimsOrWorkload(cmd, args)
+			if err != nil {
+				return err
+			}
+			if err := o.check(cmd, claims); err != nil {
+				return err
+			}
+			home, namespace, err := cli.Connect(flags)
+			if err != nil {
+				return err
+			}
+			if err := home.RequireCluster(cmd.Context(), o.To); err != nil {
+				return err
+			}
+			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, many: workload.Name != ""}
+			if workload.Name != "" {
+				groups, err := home.ClaimsOf(cmd.Context(), namespace, workload, "replicate")
+				if err != nil {
+					return err
+				}
+				for _, group := range groups {
+					claims = append(claims, group...)
+				}
+			}
+			return r.run(cmd.Context(), claims)
+		},
+	}
+	o.flags(command.Flags())
+	o.Output.Add(command, "write the VolumeReplica; those of several claims as one List", cli.JSON, cli.YAML, cli.Name)
+	cli.CompleteFlag(command, flags, "to", cli.Clusters)
+	cli.CompleteFlag(command, flags, "class", func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
+		return cli.ClassesAt(ctx, home, o.To)
+	})
+	command.AddCommand(statusCommand(flags, streams), pauseCommand(flags, streams), resumeCommand(flags, streams),
+		deleteCommand(flags, streams))
+	return command
+}
+
+// Options are the flags of replicate.
+type Options struct {
+	To, Class, Name string
+	RPO             time.Duration
+	Keep            int32
+	Bandwidth       string
+	Wait, DryRun    bool
+	Output          cli.Output
+}
+
+func newOptions() *Options { return &Options{RPO: 15 * time.Minute, Keep: 4} }
+
+func (o *Options) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: the ID of a remote cluster, or home")
+	flags.DurationVar(&o.RPO, "rpo", o.RPO, "how old the newest copy may be, from 10s on")
+	flags.StringVar(&o.Class, "class", "", "real storage class there, whose driver takes snapshots; by default as for a new claim")
+	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32")
+	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
+	flags.StringVar(&o.Name, "name", "", "name of the VolumeReplica of one claim; by default those of the claim and of the cluster")
+	flags.BoolVar(&o.Wait, "wait", false, "wait until the first copy is sealed, and say how far it is")
+	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be made and how much would be sent, or what forbids it, and do nothing")
+}
+
+// Limits of a VolumeReplica.
+const (
+	leastRPO = 10 * time.Second
+	mostKept = 32
+)
+
+// check returns what is wrong with the flags.
+func (o *Options) check(cmd *cobra.Command, claims []string) error {
+	switch {
+	case o.To == "":
+		if err := cli.NoSubcommand(cmd, claims, "--to"); err != nil {
+			return err
+		}
+		return cli.Misuse("say where to: give --to the name of a RemoteCluster, or home")
+	case len(validation.IsDNS1123Label(o.To)) > 0:
+		return cli.Misuse("--to %q cannot be a cluster: names have up to 63 lower-case letters, digits and '-'", o.To)
+	case o.RPO < leastRPO:
+		return cli.Misuse("--rpo %s is too short: give a time from %s on, such as 15m", o.RPO, leastRPO)
+	case o.Keep < 1 || o.Keep > mostKept:
+		return cli.Misuse("--keep %d is out of range: give a number from 1 to %d", o.Keep, mostKept)
+	case o.Name != "" && len(validation.IsDNS1123Subdomain(o.Name)) > 0:
+		return cli.Misuse("--name %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.Name)
+	case o.Name != "" && len(claims) != 1:
+		return cli.Misuse("--name %s is for the VolumeReplica of one claim: name one, or leave it out", o.Name)
+	case o.DryRun && o.Wait:
+		return cli.Misuse("--dry-run makes nothing that could be waited for: leave --wait out")
+	}
+	if _, err := cli.Bandwidth(o.Bandwidth); err != nil {
+		return err
+	}
+	return o.Output.Check()
+}
+
+// object returns the VolumeReplica of a claim.
+func (o *Options) object(namespace, claim string) (*v1alpha1.VolumeReplica, error) {
+	limit, err := cli.Bandwidth(o.Bandwidth)
+	name := o.Name
+	if name == "" {
+		name = fmt.Sprintf("%s-%s", claim[:min(len(claim), validation.DNS1123SubdomainMaxLength-len(o.To)-1)], o.To)
+	}
+	return &v1alpha1.VolumeReplica{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind.Kind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.VolumeReplicaSpec{
+			Claims: []string{claim}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
+			RPO: &metav1.Duration{Duration: o.RPO}, Versions: v1alpha1.ReplicaVersions{Keep: o.Keep}, BandwidthLimit: limit,
+		},
+	}, err
+}
+
+// kind is that of the objects that the commands write.
+var kind = v1alpha1.GroupVersion.WithKind("VolumeReplica")

@@ -1,0 +1,159 @@
+package replicate
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+)
+
+func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var output cli.Output
+	var scope cli.Scope
+	command := &cobra.Command{
+		Use:   "status [pvc/NAME | volumereplica/NAME]",
+		Short: "Show how old the copies are",
+		Long: `Status lists the VolumeReplicas of a namespace, or one, named by itself or by its claim:
+where the data and the copy are, the newest sealed version, how old that is and may be,
+and what is wrong.`,
+		Example: `  # How old is the copy of claim data?
+  kubectl lodestone replicate status data -n shop
+
+  # All copies, with their classes, how many versions there are and what was sent
+  kubectl lodestone replicate status -A -o wide`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return oneReplica(cmd, args)
+		},
+		ValidArgsFunction: completeReplicas(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := output.Check(); err != nil {
+				return err
+			}
+			if err := scope.Check(); err != nil {
+				return err
+			}
+			if len(args) > 0 && scope.Given() {
+				return cli.Misuse("%q names one VolumeReplica, and -A and -l list several: leave one or the other out", args[len(args)-1])
+			}
+			home, namespace, err := cli.Connect(flags)
+			if err != nil {
+				return err
+			}
+			namespace = scope.In(namespace)
+			list := &v1alpha1.VolumeReplicaList{}
+			if len(args) > 0 {
+				found, err := find(cmd.Context(), home, namespace, args)
+				if err != nil {
+					return err
+				}
+				list.Items = append(list.Items, *found)
+			} else if list, err = home.Moves.Replicas(namespace).List(cmd.Context(), scope.Options()); err != nil {
+				return unlisted(home, err)
+			}
+			switch {
+			case output.Format != "" && output.Format != cli.Wide && len(args) > 0:
+				return output.WriteOne(streams.Out, kind, &list.Items[0])
+			case output.Format != "" && output.Format != cli.Wide:
+				return cli.WriteAll(output, streams.Out, kind, list.Items)
+			}
+			if len(list.Items) == 0 {
+				return none(cmd.Context(), home, streams.Out, namespace, scope.Selector)
+			}
+			return show(streams.Out, list.Items, scope.Everywhere, output.Format == cli.Wide, time.Now())
+		},
+	}
+	output.Add(command, "write the VolumeReplica that is named, or a List of them; wide shows more columns",
+		cli.JSON, cli.YAML, cli.Wide, cli.Name)
+	scope.Add(command, "the VolumeReplicas")
+	return command
+}
+
+// none says that there are no VolumeReplicas, if there is the namespace.
+func none(ctx context.Context, home *cli.Cluster, out io.Writer, namespace, selector string) error {
+	text := "there are no VolumeReplicas"
+	if selector != "" {
+		text += " with labels " + selector
+	}
+	if namespace != metav1.NamespaceAll {
+		if err := home.RequireNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
+	}
+	_, err := fmt.Fprintln(out, text)
+	return err
+}
+
+// show prints VolumeReplicas as a table, and below it what is wrong with each.
+func show(out io.Writer, all []v1alpha1.VolumeReplica, namespaces, wide bool, now time.Time) error {
+	var copies []replica.Copy
+	for i := range all {
+		copies = append(copies, replica.Of(&all[i], now))
+	}
+	slices.SortFunc(copies, func(a, b replica.Copy) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	if err := cli.PrintTable(out, Table(copies, namespaces, now), wide); err != nil {
+		return err
+	}
+	first := true
+	for _, c := range copies {
+		if c.Message == "" {
+			continue
+		}
+		name := c.Name
+		if namespaces {
+			name = c.Namespace + "/" + name
+		}
+		if first {
+			name = "\n" + name
+		}
+		first = false
+		if _, err := fmt.Fprintf(out, "%s: %s\n", name, c.Message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Table shows copies, with their namespaces if they are of several.
+func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table {
+	table := &metav1.Table{}
+	if namespaces {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column("Namespace", false))
+	}
+	for _, name := range []string{"Replica", "Claim", "Data", "Standby", "Version", "Lag", "RPO", "State"} {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column(name, false))
+	}
+	for _, name := range []string{"Class", "Versions", "Sent", "Point"} {
+		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column(name, true))
+	}
+	for _, c := range copies {
+		version, sent := "", ""
+		if c.Sealed != nil {
+			version, sent = fmt.Sprint(c.Version), cli.Size(c.Sent)
+		}
+		cells := []any{c.Name, c.Claim, cli.OrNone(c.Primary), c.Standby, cli.OrNone(version), cli.OrNone(c.Lag(now)),
+			replica.Short(c.RPO), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(sent), cli.OrNone(c.Point)}
+		if namespaces {
+			cells = slices.Insert(cells, 0, any(c.Namespace))
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+	}
+	return table
+}
