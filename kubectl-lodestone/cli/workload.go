@@ -36,7 +36,7 @@ func ClaimsOrWorkload(cmd *cobra.Command, args []string) (workload Reference, cl
 		case len(references) == 1:
 			return reference, nil, nil
 		default:
-			return Reference{}, nil, Misuse("a command %ss claims, or the claims of one %s: name it alone", cmd.Name(), reference.Kind)
+			return Reference{}, nil, Misuse("a command takes claims, or the claims of one %s: name it alone", reference.Kind)
 		}
 	}
 	slices.Sort(claims)

@@ -316,6 +316,9 @@ func report(move *v1alpha1.VolumeMove) string {
 	if status.Downtime != nil {
 		text += fmt.Sprintf("; pods could not use it for %s", status.Downtime.Round(10*time.Millisecond))
 	}
+	if move.Spec.Failover != nil {
+		return text + failedOver(move)
+	}
 	if move.Spec.Adopt != "" {
 		return text + "; the older copy is kept"
 	}

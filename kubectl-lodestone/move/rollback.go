@@ -35,48 +35,63 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Args:              oneMove,
 		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			home, namespace, err := cli.Connect(flags)
-			if err != nil {
-				return err
-			}
-			move, err := find(cmd.Context(), home, namespace, args)
-			if err != nil {
-				return err
-			}
-			if err := requireLiving(cmd.Context(), home, move); err != nil {
-				return err
-			}
-			if o.Into, o.Cluster = keptBy(move, whole); o.Into == "" {
-				if o.Cluster, o.Class, err = origin(move); err != nil {
-					return err
-				}
-			}
-			if o.Into == "" && !listsClass(cmd.Context(), home, namespace, move.Spec.Claims[0], o.Class) {
-				if err := checkOtherCluster(move, o.Class); err != nil {
-					return err
-				}
-				o.Class = ""
-			}
-			switch {
-			case o.Into != "":
-				fmt.Fprintf(streams.ErrOut, "what was written since is moved back into the copy that move %s kept, which is no longer one to fall "+
-					"back on; the copy in use stays whole until that is done\n", move.Name)
-			case move.Status.Phase == v1alpha1.MoveRetain:
-				fmt.Fprintf(streams.ErrOut, "all data is moved back; the copy that move %s kept is from before it, and is removed after that\n",
-					move.Name)
-			}
-			r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
-			return r.run(cmd.Context(), [][]string{move.Spec.Claims})
+			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(*v1alpha1.VolumeMove) error { return nil })
 		},
 	}
-	command.Flags().BoolVar(&whole, "whole", false, "move all data, and leave the copy that was kept as it is until the way back is committed")
+	rollbackFlags(command, o, &whole)
+	return command
+}
+
+func rollbackFlags(command *cobra.Command, o *Options, whole *bool) {
+	command.Flags().BoolVar(whole, "whole", false, "move all data, and leave the copy that was kept as it is until the way back is committed")
 	o.copyFlags(command.Flags())
 	o.Output.Add(command, "write the VolumeMove that moves back when it is done, also if it fails", cli.JSON, cli.YAML, cli.Name)
 	completeVerify(command)
-	return command
+}
+
+// rollBack moves the claims of a move, which the arguments name and may is asked about, back to where they came from.
+func rollBack(ctx context.Context, flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, o *Options, whole bool,
+	args []string, may func(*v1alpha1.VolumeMove) error) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	home, namespace, err := cli.Connect(flags)
+	if err != nil {
+		return err
+	}
+	move, err := find(ctx, home, namespace, args)
+	if err != nil {
+		return err
+	}
+	if err := may(move); err != nil {
+		return err
+	}
+	if err := requireLiving(ctx, home, move); err != nil {
+		return err
+	}
+	if o.Into, o.Cluster = keptBy(move, whole); o.Into == "" {
+		if o.Cluster, o.Class, err = origin(move); err != nil {
+			return err
+		}
+	}
+	if o.Into == "" && !listsClass(ctx, home, namespace, move.Spec.Claims[0], o.Class) {
+		if err := checkOtherCluster(move, o.Class); err != nil {
+			return err
+		}
+		o.Class = ""
+	}
+	switch {
+	case o.Into != "":
+		fmt.Fprintf(streams.ErrOut, "what was written since is moved back into the copy that move %s kept, which is no longer one to fall "+
+			"back on; the copy in use stays whole until that is done\n", move.Name)
+	case move.Spec.Failover != nil:
+		fmt.Fprintln(streams.ErrOut, "all data is moved back, to a new volume; the one that the claim had before the failover is kept")
+	case move.Status.Phase == v1alpha1.MoveRetain:
+		fmt.Fprintf(streams.ErrOut, "all data is moved back; the copy that move %s kept is from before it, and is removed after that\n",
+			move.Name)
+	}
+	r := &runner{Options: o, home: home, streams: streams, namespace: namespace}
+	return r.run(ctx, [][]string{move.Spec.Claims})
 }
 
 // keptBy returns the move that keeps the copy to go back into, and the cluster of that; none with whole, or if there is none.

@@ -36,7 +36,12 @@ func (r *runner) run(ctx context.Context, groups [][]string) error {
 	if err != nil {
 		return err
 	}
-	err = r.createAll(ctx, wanted)
+	return r.runAll(ctx, wanted)
+}
+
+// runAll creates and follows moves, and writes them if that was asked for.
+func (r *runner) runAll(ctx context.Context, wanted []*v1alpha1.VolumeMove) error {
+	err := r.createAll(ctx, wanted)
 	switch {
 	case r.Output.Format == "" && err == nil && len(r.moves) == 0:
 		_, err = fmt.Fprintln(r.streams.Out, "nothing to do: all claims have their data there")

@@ -174,4 +174,6 @@ func (c Copy) Has(place string, now time.Time) string {
 }
 
 // Use says how the copy is used once the cluster of the claim is lost. All commands say it in these words, and nowhere else.
-func (c Copy) Use() string { return "docs/replicas.md#use-what-is-sealed says how it is used" }
+func (c Copy) Use() string {
+	return fmt.Sprintf("kubectl lodestone failover %s -n %s --fence Declared has the claim use it", c.Claim, c.Namespace)
+}

@@ -599,8 +599,11 @@ func (c *Controller) inspectPods(ctx context.Context, r *record.Record) (stops [
 		if err := c.inspectPodCluster(r, pod); err != nil {
 			return nil, err
 		}
-		if err := c.inspectVolumes(ctx, r, pod); err != nil {
-			return nil, err
+		if r.Failover == nil {
+			// The other claims of the pod fail over after this one, or are lost.
+			if err := c.inspectVolumes(ctx, r, pod); err != nil {
+				return nil, err
+			}
 		}
 		if pod.Spec.NodeName != "" {
 			stops = append(stops, pod.Name)

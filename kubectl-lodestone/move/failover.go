@@ -1,0 +1,243 @@
+package move
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// failover has the flags of the command failover.
+type failover struct {
+	to, version, fence string
+	yes                bool
+}
+
+// NewFailover returns the command failover.
+func NewFailover(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o, f := newOptions(), failover{fence: string(v1alpha1.FenceProven)}
+	command := &cobra.Command{
+		Use:   "failover PVC... | statefulset/NAME | deployment/NAME | pod/NAME",
+		Short: "Give claims the second copies that they have, in place of volumes that are lost",
+		Long: `Failover gives claims a sealed version of their second copies (kubectl lodestone
+replicate), in place of the volumes that they have. The claims stay, and their pods go to
+the cluster with the copy by themselves. What was written after the version is not in it.
+
+Nothing is taken from the volume that a claim had: it is kept, with what was written
+there since, until kubectl lodestone move finalize removes it. kubectl lodestone failback
+brings the claim back there.
+
+If the cluster of that volume does not answer, nobody can see whether pods still write
+there. If they do not, or if what they do does not count, say so with --fence Declared:
+they end when their cluster answers again. It takes the right to fence remoteclusters.
+
+Each claim gets a version of its own: those of several claims are of different moments.`,
+		Example: `  # The cluster of claim data is lost
+  kubectl lodestone failover data -n shop --fence Declared
+
+  # The application has spoiled its files: back to a version from before that
+  kubectl lodestone replicate status data -n shop -o yaml
+  kubectl lodestone failover data -n shop --version replica-0f7b153b-4645-44d9-9d0e-f64b2f68c8bb-v12-1795742003
+
+  # What would be done?
+  kubectl lodestone failover statefulset/db -n shop --dry-run`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, _, err := cli.ClaimsOrWorkload(cmd, args)
+			return err
+		},
+		ValidArgsFunction: cli.CompleteReferences(flags, false, []cli.Kind{cli.Claim}, cli.Movable...),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			workload, claims, err := cli.ClaimsOrWorkload(cmd, args)
+			if err != nil {
+				return err
+			}
+			if err := f.check(o, workload, claims); err != nil {
+				return err
+			}
+			home, namespace, err := cli.Connect(flags)
+			if err != nil {
+				return err
+			}
+			word := workload.Name
+			if word == "" {
+				word = claims[0]
+			} else {
+				groups, err := home.ClaimsOf(cmd.Context(), namespace, workload, "fail over")
+				if err != nil {
+					return err
+				}
+				claims = slices.Concat(groups...)
+			}
+			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, statefulSet: len(claims) > 1}
+			return f.run(cmd.Context(), r, claims, word)
+		},
+	}
+	command.Flags().StringVar(&f.to, "to", "", "use the copy in this cluster; needed only if a claim has several")
+	command.Flags().StringVar(&f.version, "version", "", "name of the version, as replicate status -o yaml shows it; by default the newest")
+	command.Flags().StringVar(&f.fence, "fence", f.fence, "how it is known that nobody writes to the volume that the claim has: Proven asks its "+
+		"cluster, Declared has you vouch for one that does not answer")
+	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&o.Detach, "detach", false, "do not wait until it is done")
+	command.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, or what forbids it, and do nothing")
+	o.Output.Add(command, "write the VolumeMove that did it, also if it failed; those of several claims as one List", cli.JSON, cli.YAML, cli.Name)
+	cli.CompleteFlag(command, flags, "to", cli.Clusters)
+	_ = command.RegisterFlagCompletionFunc("fence", cobra.FixedCompletions([]string{string(v1alpha1.FenceProven),
+		string(v1alpha1.FenceDeclared)}, cobra.ShellCompDirectiveNoFileComp))
+	return command
+}
+
+func (f *failover) check(o *Options, workload cli.Reference, claims []string) error {
+	switch {
+	case !oneOf(v1alpha1.FailoverFence(f.fence), v1alpha1.FenceProven, v1alpha1.FenceDeclared):
+		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume, or Declared, if you vouch for one that "+
+			"does not answer", f.fence)
+	case f.to != "" && len(validation.IsDNS1123Label(f.to)) > 0:
+		return cli.Misuse("--to %q cannot be a cluster: names have up to 63 lower-case letters, digits and '-'", f.to)
+	case f.version != "" && len(validation.IsDNS1123Subdomain(f.version)) > 0:
+		return cli.Misuse("--version %q cannot be the name of a version: replicate status -o yaml shows them", f.version)
+	case f.version != "" && (workload.Name != "" || len(claims) != 1):
+		return cli.Misuse("--version names a version of one claim: name that claim alone")
+	case o.DryRun && o.Detach:
+		return cli.Misuse("--dry-run waits for its answer: leave --detach out")
+	}
+	return o.Output.Check()
+}
+
+// run fails claims over, one after another, once the user has confirmed that.
+func (f *failover) run(ctx context.Context, r *runner, claims []string, word string) error {
+	groups := make([][]string, len(claims))
+	for i, claim := range claims {
+		groups[i] = []string{claim}
+	}
+	wanted, err := r.newMoves(ctx, groups)
+	if err != nil {
+		return err
+	}
+	list, err := r.home.Moves.Replicas(r.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return r.home.Explain("list VolumeReplicas in "+r.namespace, err)
+	}
+	now := time.Now()
+	for _, move := range wanted {
+		copied, err := chooseReplica(list.Items, move.Spec.Claims[0], f.to, f.version)
+		if err != nil {
+			return err
+		}
+		move.Spec.Target.Cluster = copied.Spec.Standbys[0].Cluster
+		move.Spec.Failover = &v1alpha1.MoveFailover{Replica: copied.Name, Version: f.version, Fence: v1alpha1.FailoverFence(f.fence)}
+		fmt.Fprintln(r.streams.ErrOut, f.describe(copied, now))
+	}
+	if !r.DryRun {
+		if err := cli.Confirm(r.streams.In, r.streams.ErrOut, f.yes, word); err != nil {
+			return err
+		}
+	}
+	return r.runAll(ctx, wanted)
+}
+
+// chooseReplica returns the VolumeReplica of a claim that has a version; the newest one if none is named. It is pure.
+func chooseReplica(all []v1alpha1.VolumeReplica, claim, to, version string) (*v1alpha1.VolumeReplica, error) {
+	var found []*v1alpha1.VolumeReplica
+	var at []string
+	for i := range all {
+		if r := &all[i]; slices.Contains(r.Spec.Claims, claim) && len(r.Spec.Standbys) == 1 && (to == "" || r.Spec.Standbys[0].Cluster == to) {
+			found, at = append(found, r), append(at, r.Spec.Standbys[0].Cluster)
+		}
+	}
+	switch {
+	case len(found) == 0 && to != "":
+		return nil, cli.Refuse("claim %q has no second copy in cluster %q: kubectl lodestone replicate status shows which there are", claim, to)
+	case len(found) == 0:
+		return nil, cli.Refuse("claim %q has no second copy, so there is nothing that it could get: kubectl lodestone replicate has one kept for "+
+			"the next time", claim)
+	case len(found) > 1:
+		slices.Sort(at)
+		return nil, cli.Misuse("claim %q has several second copies: say which with --to %s", claim, cli.Or(slices.Compact(at)))
+	}
+	has := replica.Of(found[0], time.Time{})
+	if has.Sealed == nil {
+		return nil, cli.Refuse("the second copy of claim %q in cluster %q has no sealed version yet: %s", claim, at[0], has.Message)
+	}
+	if version != "" && !slices.ContainsFunc(found[0].Status.Standbys[0].Versions, func(v v1alpha1.ReplicaVersion) bool {
+		return v.Name == version
+	}) {
+		var names []string
+		for _, v := range found[0].Status.Standbys[0].Versions {
+			names = append(names, fmt.Sprintf("%s (%s)", v.Name, v.Cut.UTC().Format(time.RFC3339)))
+		}
+		return nil, cli.Refuse("the second copy of claim %q in cluster %q has no version %q; there are: %s", claim, at[0], version,
+			strings.Join(names, ", "))
+	}
+	return found[0], nil
+}
+
+// describe says what a claim gets and what becomes of what it has.
+func (f *failover) describe(copied *v1alpha1.VolumeReplica, now time.Time) string {
+	has := replica.Of(copied, now)
+	text := has.Has("cluster "+has.Standby, now)
+	if f.version != "" {
+		text = fmt.Sprintf("cluster %s has version %s of claim %q", has.Standby, f.version, has.Claim)
+	}
+	text += ". The claim gets that; the volume that it has is kept, with what was written since, and is not used any more."
+	if f.fence == string(v1alpha1.FenceDeclared) {
+		text += " If its cluster does not answer, pods there are taken for gone: if they run, they go on beside those that follow them."
+	}
+	return text
+}
+
+// NewFailback returns the command failback.
+func NewFailback(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	o, whole := newOptions(), false
+	command := &cobra.Command{
+		Use:   "failback pvc/NAME | volumemove/NAME",
+		Short: "Bring a claim that was failed over back to the volume that it had",
+		Long: `Failback brings a claim back to the cluster that it was failed over from, with all that
+was written since. The data goes into the volume that the claim had, and only what
+differs is sent. A snapshot of that volume is taken first, which has what was written
+there after the version that the claim got; it is kept until kubectl lodestone move
+finalize removes it. Where no snapshot can be taken failback is refused.
+
+With --whole all data goes to a new volume, and the one that the claim had stays as it is
+until that is committed.`,
+		Example:           "  # The cluster that claim data came from is back\n  kubectl lodestone failback data -n shop",
+		Args:              oneMove,
+		ValidArgsFunction: completeMoves(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(move *v1alpha1.VolumeMove) error {
+				if move.Spec.Failover == nil {
+					return cli.Refuse("VolumeMove %s moved claim %s and did not fail it over: kubectl lodestone move rollback moves it back", move.Name,
+						strings.Join(move.Spec.Claims, ", "))
+				}
+				return nil
+			})
+		},
+	}
+	rollbackFlags(command, o, &whole)
+	return command
+}
+
+// failedOver says what became of a claim that was failed over, for the end of the report on it.
+func failedOver(move *v1alpha1.VolumeMove) string {
+	text := ""
+	if f := move.Status.Failover; f != nil {
+		text = fmt.Sprintf("; it has what was written until %s (fence: %s)", f.Cut.UTC().Format(time.RFC3339), f.Fence)
+	}
+	from := keys.Home
+	if len(move.Status.Claims) > 0 && move.Status.Claims[0].Source != nil {
+		from = move.Status.Claims[0].Source.Cluster
+	}
+	return text + fmt.Sprintf("; its volume in cluster %s is kept (kubectl lodestone failback %s -n %s goes back there, kubectl lodestone move "+
+		"finalize %s -n %s removes it)", from, move.Name, move.Namespace, move.Name, move.Namespace)
+}
