@@ -61,8 +61,8 @@ func shop() status.Status {
 				Phase: "Retain", Started: metav1.NewTime(now.Add(-50 * time.Minute)), Downtime: &metav1.Duration{Duration: 3800 * time.Millisecond}},
 		},
 		Replicas: []replica.Copy{
-			{Namespace: "bank", Name: "ledger-west", Claim: "ledger", Primary: "home", Standby: "west", Sealed: &metav1.Time{Time: now.Add(-6 * time.Minute)},
-				Version: 12, Versions: 4, Healthy: true, State: "Sealed"},
+			{Namespace: "bank", Name: "ledger-west", Claim: "ledger", Primary: "home", Standby: "west",
+				Sealed: &metav1.Time{Time: now.Add(-6 * time.Minute)}, Version: 12, Versions: 4, Healthy: true, State: "Sealed"},
 			{Namespace: "shop", Name: "data-web-0-west", Claim: "data-web-0", Primary: "east", Standby: "west", State: "ClusterAway", Late: true,
 				Sealed: &metav1.Time{Time: now.Add(-50 * time.Minute)}, Version: 7, Versions: 4, Message: "cluster east does not answer"},
 		},

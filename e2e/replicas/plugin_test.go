@@ -56,8 +56,8 @@ func TestThePluginKeepsACopyOfAClaim(t *testing.T) {
 
 	code, out, said := plugin(t, "replicate", "data", "-n", namespace, "--to", "west", "--dry-run")
 	require.Zero(t, code, said)
-	assert.Contains(t, out, "would make VolumeReplica data-west: it copies claim data from home to class files.west.test in west, so that the "+
-		"newest of 4 versions is at most 15m old\nthe first copy sends up to ")
+	assert.Contains(t, out, "would make VolumeReplica data-west: it copies claim data from home to class files.west.test in west, so that "+
+		"the newest of 4 versions is at most 15m old\nthe first copy sends up to ")
 	code, out, said = plugin(t, append([]string{"replicate", "data", "--to", "west", "--dry-run", "-o", "yaml"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "kind: VolumeReplica")
@@ -81,8 +81,8 @@ func TestThePluginKeepsACopyOfAClaim(t *testing.T) {
 	assert.Empty(t, replicasOf(t, namespace), "what is refused makes nothing")
 
 	// Whoever may work in the namespace needs no other right.
-	code, out, said = plugin(t, append([]string{"replicate", "deployment/data", "--to", "west", "--rpo", "1h", "--keep", "2", "--bandwidth-limit",
-		"50Mi", "--wait"}, as...)...)
+	code, out, said = plugin(t, append([]string{"replicate", "deployment/data", "--to", "west", "--rpo", "1h", "--keep", "2",
+		"--bandwidth-limit", "50Mi", "--wait"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "volumereplica/data-west created\ncluster west has a copy of claim \"data\", ")
 	assert.Contains(t, out, " old (version 1); ")
@@ -123,8 +123,8 @@ func TestThePluginKeepsACopyOfAClaim(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
 	require.Len(t, all.Replicas, 1)
 	shown := all.Replicas[0]
-	assert.Equal(t, "data home west files.west.test Sealed 1", fmt.Sprint(shown.Claim, " ", shown.Primary, " ", shown.Standby, " ", shown.Class,
-		" ", shown.State, " ", shown.Version))
+	assert.Equal(t, "data home west files.west.test Sealed 1", fmt.Sprint(shown.Claim, " ", shown.Primary, " ", shown.Standby, " ",
+		shown.Class, " ", shown.State, " ", shown.Version))
 	assert.True(t, shown.Healthy)
 	assert.Equal(t, read.Status.Standbys[0].Sealed.UTC(), shown.Sealed.UTC())
 

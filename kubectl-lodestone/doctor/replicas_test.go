@@ -27,17 +27,21 @@ func kept(name string, age time.Duration, status metav1.ConditionStatus, reason 
 
 func TestReplicasThatAreLateOrRefusedAreFound(t *testing.T) {
 	well := kept("well", time.Minute, metav1.ConditionTrue, "Sealed")
+	const late = ", with an RPO of 15m in cluster east (Late): the newest version is older than the RPO of 15m"
 	for name, row := range map[string]struct {
 		replica v1alpha1.VolumeReplica
 		level   Level
 		says    string
 	}{
-		"all is well":         {well, OK, "of 2 VolumeReplicas none is late or refused"},
-		"it is paused":        {kept("r", time.Hour, metav1.ConditionFalse, "Paused"), OK, "of 2 VolumeReplicas none is late or refused"},
-		"it has begun":        {kept("r", 0, metav1.ConditionFalse, "Seeding"), OK, "of 2 VolumeReplicas none is late or refused"},
-		"it is a little late": {kept("r", 20*time.Minute, metav1.ConditionTrue, "Sealed"), Warning, "VolumeReplica shop/r has a copy that is 20m old, with an RPO of 15m in cluster east (Late): the newest version is older than the RPO of 15m"},
-		"it is very late":     {kept("r", time.Hour, metav1.ConditionTrue, "Sealed"), Problem, "VolumeReplica shop/r has a copy that is 60m old, with an RPO of 15m in cluster east (Late): the newest version is older than the RPO of 15m"},
-		"it is refused":       {kept("r", 0, metav1.ConditionFalse, "NoSnapshots"), Problem, "VolumeReplica shop/r has no sealed version in cluster east (NoSnapshots): this is why"},
+		"all is well":  {well, OK, "of 2 VolumeReplicas none is late or refused"},
+		"it is paused": {kept("r", time.Hour, metav1.ConditionFalse, "Paused"), OK, "of 2 VolumeReplicas none is late or refused"},
+		"it has begun": {kept("r", 0, metav1.ConditionFalse, "Seeding"), OK, "of 2 VolumeReplicas none is late or refused"},
+		"it is a little late": {kept("r", 20*time.Minute, metav1.ConditionTrue, "Sealed"), Warning,
+			"VolumeReplica shop/r has a copy that is 20m old" + late},
+		"it is very late": {kept("r", time.Hour, metav1.ConditionTrue, "Sealed"), Problem,
+			"VolumeReplica shop/r has a copy that is 60m old" + late},
+		"it is refused": {kept("r", 0, metav1.ConditionFalse, "NoSnapshots"), Problem,
+			"VolumeReplica shop/r has no sealed version in cluster east (NoSnapshots): this is why"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found := replicas(Facts{Now: now, Replicas: []v1alpha1.VolumeReplica{well, row.replica}})

@@ -68,7 +68,8 @@ const ClaimGone = "ClaimGone"
 
 // Of returns what there is to say of a VolumeReplica.
 func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
-	c := Copy{Namespace: r.Namespace, Name: r.Name, Primary: r.Status.Primary, Paused: r.Spec.Paused, RPO: metav1.Duration{Duration: rpoOf(r)}, State: Unknown,
+	c := Copy{Namespace: r.Namespace, Name: r.Name, Primary: r.Status.Primary, Paused: r.Spec.Paused,
+		RPO: metav1.Duration{Duration: rpoOf(r)}, State: Unknown,
 		Message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"}
 	if len(r.Spec.Claims) > 0 {
 		c.Claim = r.Spec.Claims[0]

@@ -133,11 +133,13 @@ func (o only) has(namespace string, set map[string]string) bool {
 func (f facts) status(shown only, now time.Time) Status {
 	return Status{
 		APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Home: f.home(), Clusters: f.clusters(), Volumes: f.shownVolumes(shown),
-		Pods: f.shownPods(shown), Moves: f.shownMoves(shown), Replicas: f.shownReplicas(shown, now), Waiting: []Waiting{}, DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
+		Pods: f.shownPods(shown), Moves: f.shownMoves(shown), Replicas: f.shownReplicas(shown, now), Waiting: []Waiting{},
+		DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
 	}
 }
 
-// limitTo leaves of a status some clusters, and the volumes, pods, moves and replicas that have to do with them. What waits is in no cluster.
+// limitTo leaves of a status some clusters, and the volumes, pods, moves and replicas that have to do with them. What waits
+// is in no cluster.
 func (s *Status) limitTo(clusters []string) {
 	other := func(names ...string) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(clusters, name) })
