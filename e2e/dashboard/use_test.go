@@ -41,6 +41,9 @@ func TestEachVolumeIsInTheColumnOfItsClusterAndFollowsChanges(t *testing.T) {
 	assert.Contains(t, column(page, "home"), "moving to west: PreCopy, 48 %")
 	assert.Contains(t, page.Text("#waiting"), "leaves no room")
 	assert.Contains(t, page.Text("#moves"), "48 %, 54 GiB of 112 GiB, pass 1")
+	assert.Regexp(t, `copy in west of (\w+ \d+, )?\d\d:\d\d`, column(page, "home"))
+	assert.NotRegexp(t, `copy in west of [^a-z]*: `, column(page, "home"), "it is well")
+	assert.Regexp(t, `copy in west of .*: late, ClusterAway`, column(page, "east"))
 	assert.True(t, page.Is("document.querySelector('progress').value / document.querySelector('progress').max > 0.48"))
 
 	// The claim gets its volume, the move is done, what waited does not any more.
@@ -50,12 +53,17 @@ func TestEachVolumeIsInTheColumnOfItsClusterAndFollowsChanges(t *testing.T) {
 	s.Moves[0].State, s.Moves[0].Phase = status.Moved, "Done"
 	s.Waiting, s.Clusters[0].Ready = []status.Waiting{}, true
 	s.Pods = s.Pods[:8]
+	s.Replicas = s.Replicas[1:]
+	s.Replicas[0].Late, s.Replicas[0].State, s.Replicas[0].Sealed = false, "Seeding", nil
 	server.Show(s, "")
 	await.Until(t, "the claim is in west", func() bool { return strings.Contains(column(page, "west"), "report") })
 	await.Until(t, "so is the volume that was moved", func() bool { return strings.Contains(column(page, "west"), "images") })
 	assert.NotContains(t, column(page, "home"), "images")
 	await.Until(t, "nothing waits", func() bool {
 		return column(page, "No volume yet") == "" && page.Is("document.querySelector('#waiting').hidden")
+	})
+	await.Until(t, "a copy is gone, and the other one begins anew", func() bool {
+		return !strings.Contains(column(page, "home"), "copy in") && strings.Contains(column(page, "east"), "no copy in west yet: Seeding")
 	})
 	assert.Contains(t, page.Text("#summary"), "0 waiting")
 	assert.Contains(t, page.Text("#summary"), "all are ready")

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 )
 
@@ -59,6 +60,12 @@ func shop() status.Status {
 			{Namespace: "shop", Name: "data-db-2-2fs7c", Claims: []string{"data-db-2"}, Source: "home", Target: "west", State: status.Moved,
 				Phase: "Retain", Started: metav1.NewTime(now.Add(-50 * time.Minute)), Downtime: &metav1.Duration{Duration: 3800 * time.Millisecond}},
 		},
+		Replicas: []replica.Copy{
+			{Namespace: "bank", Name: "ledger-west", Claim: "ledger", Primary: "home", Standby: "west",
+				Sealed: &metav1.Time{Time: now.Add(-6 * time.Minute)}, Version: 12, Versions: 4, Healthy: true, State: "Sealed"},
+			{Namespace: "shop", Name: "data-web-0-west", Claim: "data-web-0", Primary: "east", Standby: "west", State: "ClusterAway", Late: true,
+				Sealed: &metav1.Time{Time: now.Add(-50 * time.Minute)}, Version: 7, Versions: 4, Message: "cluster east does not answer"},
+		},
 		Waiting: []status.Waiting{
 			{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "report", Why: `claim "report" was refused by cluster "west": the quota of ` +
 				`namespace shop in cluster west leaves no room: 10Gi asked for, 6Gi left; that place is tried again after 03:05:05`},
@@ -73,7 +80,7 @@ func shop() status.Status {
 // many is a home with so many claims, a pod on each, over three clusters.
 func many(claims int) status.Status {
 	s := shop()
-	s.Volumes, s.Pods, s.Waiting = nil, nil, []status.Waiting{}
+	s.Volumes, s.Pods, s.Replicas, s.Waiting = nil, nil, nil, []status.Waiting{}
 	clusters := []string{"home", "west", "east"}
 	for i := range claims {
 		namespace, name, cluster := fmt.Sprintf("team-%02d", i%40), fmt.Sprintf("data-db-%04d", i), clusters[i%3]

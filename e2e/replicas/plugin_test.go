@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -54,8 +56,8 @@ func TestThePluginKeepsACopyOfAClaim(t *testing.T) {
 
 	code, out, said := plugin(t, "replicate", "data", "-n", namespace, "--to", "west", "--dry-run")
 	require.Zero(t, code, said)
-	assert.Contains(t, out, "would make VolumeReplica data-west: it copies claim data from home to class files.west.test in west, so that the "+
-		"newest of 4 versions is at most 15m old\nthe first copy sends up to ")
+	assert.Contains(t, out, "would make VolumeReplica data-west: it copies claim data from home to class files.west.test in west, so that "+
+		"the newest of 4 versions is at most 15m old\nthe first copy sends up to ")
 	code, out, said = plugin(t, append([]string{"replicate", "data", "--to", "west", "--dry-run", "-o", "yaml"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "kind: VolumeReplica")
@@ -79,8 +81,8 @@ func TestThePluginKeepsACopyOfAClaim(t *testing.T) {
 	assert.Empty(t, replicasOf(t, namespace), "what is refused makes nothing")
 
 	// Whoever may work in the namespace needs no other right.
-	code, out, said = plugin(t, append([]string{"replicate", "deployment/data", "--to", "west", "--rpo", "1h", "--keep", "2", "--bandwidth-limit",
-		"50Mi", "--wait"}, as...)...)
+	code, out, said = plugin(t, append([]string{"replicate", "deployment/data", "--to", "west", "--rpo", "1h", "--keep", "2",
+		"--bandwidth-limit", "50Mi", "--wait"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "volumereplica/data-west created\ncluster west has a copy of claim \"data\", ")
 	assert.Contains(t, out, " old (version 1); ")
@@ -112,6 +114,20 @@ func TestThePluginKeepsACopyOfAClaim(t *testing.T) {
 	_, out, _ = plugin(t, "replicate", "status", "-A", "-o", "name")
 	assert.Contains(t, out, "volumereplica.lodestone.dev/data-west\n")
 
+	// The whole status has it, too.
+	code, out, said = plugin(t, "status", "-n", namespace)
+	require.Zero(t, code, said)
+	assert.Regexp(t, `(?m)^`+namespace+` +data-west +data +home +west +1 +\S+ +1h +Sealed$`, out)
+	_, out, _ = plugin(t, "status", "-n", namespace, "-o", "json")
+	var all struct{ Replicas []replica.Copy }
+	require.NoError(t, json.Unmarshal([]byte(out), &all))
+	require.Len(t, all.Replicas, 1)
+	shown := all.Replicas[0]
+	assert.Equal(t, "data home west files.west.test Sealed 1", fmt.Sprint(shown.Claim, " ", shown.Primary, " ", shown.Standby, " ",
+		shown.Class, " ", shown.State, " ", shown.Version))
+	assert.True(t, shown.Healthy)
+	assert.Equal(t, read.Status.Standbys[0].Sealed.UTC(), shown.Sealed.UTC())
+
 	code, out, _ = plugin(t, append([]string{"replicate", "pause", "data"}, as...)...)
 	require.Zero(t, code)
 	assert.Equal(t, "volumereplica/data-west: asked to pause\n", out)
@@ -142,4 +158,64 @@ func TestThePluginStopsWaitingForACopyThatCannotBe(t *testing.T) {
 	assert.Equal(t, "volumereplica/copy created\n", out)
 	assert.Contains(t, said, "data is not replicated: no version can be sealed at the standby, for cluster west has no VolumeSnapshotClass")
 	assert.Contains(t, said, "kubectl lodestone replicate delete copy -n "+namespace+" gives it up")
+}
+
+// firstLine returns the sentence of why.
+func firstLine(t *testing.T, args ...string) string {
+	t.Helper()
+	code, out, said := plugin(t, append([]string{"why"}, args...)...)
+	require.Zero(t, code, said)
+	line, _, _ := strings.Cut(out, "\n")
+	return line
+}
+
+func TestThePluginSaysWhichCopyThereIsOfALostCluster(t *testing.T) {
+	namespace := space(t)
+	counts(t, namespace, virtual, "west")
+	code, _, said := plugin(t, "replicate", "data", "-n", namespace, "--to", keys.Home, "--rpo", "10m", "--wait")
+	require.Zero(t, code, said)
+	assert.Equal(t, `claim "data" is bound: its data is in cluster "west"`, firstLine(t, "pvc/data", "-n", namespace))
+	_, out, _ := plugin(t, "why", "pvc/data", "-n", namespace)
+	assert.Regexp(t, `(?m)^  replica data-home of claim data: version 1 in the home cluster, \S+ old, RPO 10m$`, out)
+	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, pods.Items, 1)
+
+	require.NoError(t, bed.West.PauseAPIServer())
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			require.NoError(t, bed.West.ResumeAPIServer())
+		}
+	}
+	t.Cleanup(end)
+	const has = `; the home cluster has a copy of claim "data", `
+	use := " (version 1): " + replica.Copy{}.Use()
+	await.Until(t, "why says of the claim which copy there is", func() bool {
+		line := firstLine(t, "pvc/data", "-n", namespace)
+		return strings.Contains(line, `, but its data is in cluster "west", which does not answer: `) && strings.Contains(line, has) &&
+			strings.HasSuffix(line, use)
+	})
+	await.Until(t, "and of the pod", func() bool {
+		line := firstLine(t, "pod/"+pods.Items[0].Name, "-n", namespace)
+		return strings.Contains(line, `in cluster "west"`) && strings.Contains(line, has) && strings.HasSuffix(line, use)
+	})
+	_, out, _ = plugin(t, "status", "-n", namespace)
+	assert.Regexp(t, `(?m)^`+namespace+` +data-home +data +west +home +1 +\S+ +10m +ClusterAway$`, out)
+	assert.Contains(t, out, "from being made: "+namespace+"/data-home (ClusterAway")
+
+	// Nobody removes the copy by mistake now.
+	code, _, said = plugin(t, "replicate", "delete", "data", "-n", namespace, "--yes")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "so the copy may be all that is left of it: "+replica.Copy{}.Use())
+	_, out, _ = plugin(t, "doctor")
+	assert.Regexp(t, `(?m)^(ok|problem|warning) +replicas +`, out)
+
+	end()
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	await.Until(t, "all is well again", func() bool {
+		return firstLine(t, "pvc/data", "-n", namespace) == `claim "data" is bound: its data is in cluster "west"`
+	})
+	beyond(t, namespace, counted(t, folder(t, namespace)))
 }

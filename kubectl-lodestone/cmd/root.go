@@ -96,7 +96,8 @@ command line; 3 refused, because it would harm data or a peering that exists.`,
 	flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(install.New(flags, streams), install.NewUninstall(flags, streams))
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
-		lose.New(flags, streams), move.New(flags, streams), move.NewFailover(flags, streams), move.NewFailback(flags, streams), replicate.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
+		lose.New(flags, streams), move.New(flags, streams), move.NewFailover(flags, streams), move.NewFailback(flags, streams),
+		replicate.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams), network.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
 		choose.New(flags, streams), versions.New(flags, streams), doctor.New(flags, streams))

@@ -11,10 +11,10 @@ import (
 type edition struct {
 	// whole is what status -o json prints.
 	whole []byte
-	// head is what the page gets at every change: all but volumes and pods, of which there are many.
+	// head is what the page gets at every change: all but volumes, pods and replicas, of which there are many.
 	head string
-	// volumes and pods are by their keys in the page.
-	volumes, pods map[string]string
+	// volumes, pods and replicas are by their keys in the page.
+	volumes, pods, replicas map[string]string
 }
 
 // head is the part of an edition that is sent at every change.
@@ -27,7 +27,7 @@ type head struct {
 }
 
 func newEdition(context, problem string, s status.Status) (*edition, error) {
-	e := &edition{volumes: map[string]string{}, pods: map[string]string{}}
+	e := &edition{volumes: map[string]string{}, pods: map[string]string{}, replicas: map[string]string{}}
 	var err error
 	if e.whole, err = json.MarshalIndent(s, "", "  "); err != nil {
 		return nil, fmt.Errorf("encode the status: %w", err)
@@ -47,7 +47,14 @@ func newEdition(context, problem string, s status.Status) (*edition, error) {
 		}
 		e.pods[pod.Namespace+"/"+pod.Name] = string(one)
 	}
-	s.Volumes, s.Pods = nil, nil
+	for _, replica := range s.Replicas {
+		one, err := json.Marshal(replica)
+		if err != nil {
+			return nil, fmt.Errorf("encode a replica: %w", err)
+		}
+		e.replicas[replica.Namespace+"/"+replica.Name] = string(one)
+	}
+	s.Volumes, s.Pods, s.Replicas = nil, nil, nil
 	first, err := json.Marshal(head{Context: context, Problem: problem, Status: s})
 	if err != nil {
 		return nil, fmt.Errorf("encode the status: %w", err)
@@ -63,6 +70,8 @@ type update struct {
 	Head    json.RawMessage `json:"head,omitempty"`
 	Volumes difference      `json:"volumes"`
 	Pods    difference      `json:"pods"`
+	// Replicas are shown with the volumes of their claims.
+	Replicas difference `json:"replicas"`
 }
 
 // difference is what to set and what to remove, by key.
@@ -80,8 +89,8 @@ func (e *edition) since(old *edition) (update, bool) {
 	if e.head != old.head {
 		u.Head = json.RawMessage(e.head)
 	}
-	u.Volumes, u.Pods = differ(old.volumes, e.volumes), differ(old.pods, e.pods)
-	return u, u.Whole || u.Head != nil || !u.Volumes.empty() || !u.Pods.empty()
+	u.Volumes, u.Pods, u.Replicas = differ(old.volumes, e.volumes), differ(old.pods, e.pods), differ(old.replicas, e.replicas)
+	return u, u.Whole || u.Head != nil || !u.Volumes.empty() || !u.Pods.empty() || !u.Replicas.empty()
 }
 
 func (d difference) empty() bool { return len(d.Set) == 0 && len(d.Gone) == 0 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 )
 
@@ -136,6 +137,12 @@ func TestAPageGetsAllAndThenWhatChanges(t *testing.T) {
 	assert.Equal(t, []string{"shop/data/"}, second.Volumes.Gone)
 	assert.Contains(t, second.Volumes.Set, "shop/data/pvc-1")
 	assert.Empty(t, second.Pods.Set)
+
+	shown.Replicas = []replica.Copy{{Namespace: "shop", Name: "data-east", Claim: "data", Standby: "east"}}
+	s.Show(shown, "")
+	third := next(t, lines)
+	assert.Nil(t, third.Head, "replicas are many")
+	assert.Contains(t, third.Replicas.Set, "shop/data-east")
 }
 
 func TestNoMoreThanSoManyPagesAreServed(t *testing.T) {

@@ -49,8 +49,8 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		Short: "Check an installation from end to end",
 		Long: `Doctor checks the Lodestone of a home cluster as support would: programs and their
 versions, rights and policies, certificates, whether kube-scheduler asks the extender,
-classes, room, remote clusters, networks and clocks. Each finding is one sentence, with
-what to do. It changes nothing. The exit code is 1 if there is a problem.
+classes, room, remote clusters, replicas, networks and clocks. Each finding is one
+sentence, with what to do. It changes nothing. The exit code is 1 if there is a problem.
 
 With --bundle it also writes what a report needs into a file: findings, objects of
 Lodestone and logs of its programs. Secrets are not in it; names of namespaces, claims
@@ -199,6 +199,13 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 			list, err := home.Remotes.List(ctx, metav1.ListOptions{})
 			if err == nil {
 				f.Remotes = list.Items
+			}
+			return notFoundIsNone(err)
+		}},
+		{[]string{"replicas"}, "list volumereplicas", func() error {
+			list, err := home.Moves.Replicas(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+			if err == nil {
+				f.Replicas = list.Items
 			}
 			return notFoundIsNone(err)
 		}},

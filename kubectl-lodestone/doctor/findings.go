@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -58,7 +59,9 @@ type Facts struct {
 	Asked   map[string]bool
 	Classes []*storagev1.StorageClass
 	Remotes []v1alpha1.RemoteCluster
-	Driver  *storagev1.CSIDriver
+	// Replicas are the VolumeReplicas of all namespaces.
+	Replicas []v1alpha1.VolumeReplica
+	Driver   *storagev1.CSIDriver
 	// Rooms are the CSIStorageCapacity objects of Lodestone.
 	Rooms      []storagev1.CSIStorageCapacity
 	Namespaces []corev1.Namespace
@@ -75,7 +78,7 @@ var checks = []struct {
 }{
 	{"programs", programs}, {"manifests", manifests}, {"admission", admission}, {"certificates", certificates}, {"extender", extender},
 	{"classes", classes},
-	{"capacity", capacity}, {"clusters", clusters}, {"names", names}, {"networks", networks}, {"clocks", clocks},
+	{"capacity", capacity}, {"clusters", clusters}, {"replicas", replicas}, {"names", names}, {"networks", networks}, {"clocks", clocks},
 }
 
 // Findings makes all checks. Each has one finding at least. It is pure.
@@ -306,6 +309,39 @@ func clusters(f Facts) (found []Finding) {
 	}
 	if len(found) == 0 {
 		return ok("%d remote clusters are Ready", len(f.Remotes))
+	}
+	return found
+}
+
+// replicas finds those that are late, or that something keeps from being made. The first few are told of, with what is wrong.
+func replicas(f Facts) (found []Finding) {
+	const most = 5
+	behind := 0
+	for i := range f.Replicas {
+		c := replica.Of(&f.Replicas[i], f.Now)
+		if !c.Behind() {
+			continue
+		}
+		if behind++; behind > most {
+			continue
+		}
+		text := "has no sealed version"
+		if c.Sealed != nil {
+			text = fmt.Sprintf("has a copy that is %s old, with an RPO of %s", c.Lag(f.Now), replica.Short(c.RPO.Duration))
+		}
+		level := Problem
+		if c.Sealed != nil && !c.Refused() && f.Now.Sub(c.Sealed.Time) < 2*c.RPO.Duration { // as the alert
+			level = Warning
+		}
+		found = append(found, Finding{Level: level, Says: fmt.Sprintf("VolumeReplica %s/%s %s in cluster %s (%s): %s", c.Namespace, c.Name, text,
+			c.Standby, c.Words(), c.Message), Do: "docs/replicas.md#what-the-conditions-say has what to do"})
+	}
+	switch more := behind - most; {
+	case behind == 0:
+		return ok("of %d VolumeReplicas none is late or refused", len(f.Replicas))
+	case more > 0:
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("%d more VolumeReplicas are late or refused", more),
+			Do: "kubectl lodestone replicate status -A says why"})
 	}
 	return found
 }

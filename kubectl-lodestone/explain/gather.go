@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/why"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
 // Gatherer reads facts with the user's rights. It leaves out what the user may not read; the
@@ -28,6 +29,8 @@ type Gatherer struct {
 
 	base    *why.Setting
 	classes map[string]*storagev1.StorageClass
+	// replicas are the VolumeReplicas of a namespace, by its name.
+	replicas map[string][]v1alpha1.VolumeReplica
 }
 
 // read reports whether a request was answered. An object that does not exist, or that the user may
@@ -55,7 +58,7 @@ func (g *Gatherer) Setting(ctx context.Context, namespace string) (why.Setting, 
 		if ok, err = g.read("list RemoteClusters", err); err != nil {
 			return base, err
 		}
-		if ok {
+		if base.ClustersUnknown = !ok; ok {
 			base.Clusters = remotes.Items
 		}
 		g.base = &base
@@ -64,10 +67,35 @@ func (g *Gatherer) Setting(ctx context.Context, namespace string) (why.Setting, 
 	setting.Now = time.Now()
 	found, err := g.Home.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	ok, err := g.read("get namespace "+namespace, err)
+	if err != nil {
+		return setting, err
+	}
 	if ok {
 		setting.Namespace = found
 	}
+	setting.Replicas, err = g.replicasIn(ctx, namespace)
 	return setting, err
+}
+
+// replicasIn reads the VolumeReplicas of a namespace, once.
+func (g *Gatherer) replicasIn(ctx context.Context, namespace string) ([]v1alpha1.VolumeReplica, error) {
+	if known, ok := g.replicas[namespace]; ok {
+		return known, nil
+	}
+	list, err := g.Home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
+	ok, err := g.read("list VolumeReplicas -n "+namespace, err)
+	if err != nil {
+		return nil, err
+	}
+	var found []v1alpha1.VolumeReplica
+	if ok {
+		found = list.Items
+	}
+	if g.replicas == nil {
+		g.replicas = map[string][]v1alpha1.VolumeReplica{}
+	}
+	g.replicas[namespace] = found
+	return found, nil
 }
 
 // Pod reads a pod and what it depends on.

@@ -16,27 +16,35 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// Copy is what there is to say of a VolumeReplica.
+// Copy is what there is to say of a VolumeReplica. As JSON it is part of what status -o json prints: fields are added, but none is
+// renamed or removed.
 type Copy struct {
-	Namespace, Name, Claim string
-	// Primary is the cluster that has the data, empty while that is not known; Standby is the one with the copy, Class its real class.
-	Primary, Standby, Class string
-	RPO                     time.Duration
-	// Version is the number of the newest sealed version, Snapshot its name at the standby, and Sealed the moment that it is of. They are
-	// empty while nothing is sealed. Versions is how many there are.
-	Version  int64
-	Snapshot string
-	Sealed   *metav1.Time
-	Versions int
-	// Sent is how many bytes travelled for the newest version.
-	Sent int64
-	// Point is the point that is being made, in words; empty: none is.
-	Point  string
-	Paused bool
-	// Healthy is the condition of that name, Late says that the newest version is older than the RPO.
-	Healthy, Late bool
-	// State is one word: Late, or the reason of the condition Healthy. Message says why it is not well; empty: it is.
-	State, Message string
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Claim     string `json:"claim"`
+	// Primary is the cluster that has the data, missing while that is not known; Standby has the copy, of real class Class.
+	Primary string `json:"primary,omitempty"`
+	Standby string `json:"standby"`
+	Class   string `json:"class,omitempty"`
+	// RPO is how old the newest sealed version may be.
+	RPO metav1.Duration `json:"rpo"`
+	// Sealed is the moment that the newest sealed version is of, Version its number and Snapshot its name at the standby; they are missing
+	// while nothing is sealed. Versions is how many there are, Sent how many bytes travelled for the newest.
+	Sealed   *metav1.Time `json:"sealed,omitempty"`
+	Version  int64        `json:"version,omitempty"`
+	Snapshot string       `json:"snapshot,omitempty"`
+	Versions int          `json:"versions"`
+	Sent     int64        `json:"sent,omitempty"`
+	// Point is the point that is being made, in words.
+	Point  string `json:"point,omitempty"`
+	Paused bool   `json:"paused,omitempty"`
+	// Healthy is the condition of that name. Late says that the newest version is older than the RPO.
+	Healthy bool `json:"healthy"`
+	Late    bool `json:"late"`
+	// State is Late, Unknown before the provisioner has looked at it, or the reason of the condition Healthy. Message is one sentence, and
+	// missing if all is well.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
 }
 
 // States that are not reasons of the condition Healthy.
@@ -60,7 +68,8 @@ const ClaimGone = "ClaimGone"
 
 // Of returns what there is to say of a VolumeReplica.
 func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
-	c := Copy{Namespace: r.Namespace, Name: r.Name, Primary: r.Status.Primary, Paused: r.Spec.Paused, RPO: rpoOf(r), State: Unknown,
+	c := Copy{Namespace: r.Namespace, Name: r.Name, Primary: r.Status.Primary, Paused: r.Spec.Paused,
+		RPO: metav1.Duration{Duration: rpoOf(r)}, State: Unknown,
 		Message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"}
 	if len(r.Spec.Claims) > 0 {
 		c.Claim = r.Spec.Claims[0]
@@ -77,7 +86,7 @@ func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
 		}
 	}
 	within := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ReplicaWithinRPO)
-	c.Late = within != nil && within.Status == metav1.ConditionFalse || c.Sealed != nil && now.Sub(c.Sealed.Time) > c.RPO
+	c.Late = within != nil && within.Status == metav1.ConditionFalse || c.Sealed != nil && now.Sub(c.Sealed.Time) > c.RPO.Duration
 	if healthy := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ReplicaHealthy); healthy != nil {
 		c.Healthy = healthy.Status == metav1.ConditionTrue
 		c.State, c.Message = healthy.Reason, healthy.Message
@@ -86,7 +95,7 @@ func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
 		c.Message = ""
 		if c.Late {
 			c.State = Late
-			c.Message = fmt.Sprintf("the newest version is older than the RPO of %s", Short(c.RPO))
+			c.Message = fmt.Sprintf("the newest version is older than the RPO of %s", Short(c.RPO.Duration))
 			if within != nil && within.Status == metav1.ConditionFalse {
 				c.Message = within.Message
 			}
@@ -121,6 +130,9 @@ func versionOf(snapshot string) int64 {
 func (c Copy) Refused() bool {
 	return !c.Healthy && !slices.Contains([]string{Unknown, seeding, paused, moving, waiting}, c.State)
 }
+
+// Behind says that somebody should look at it: it is late and not paused, or something is in its way.
+func (c Copy) Behind() bool { return c.Late && !c.Paused || c.Refused() }
 
 // ForGood says that what is in the way stays until somebody changes something.
 func (c Copy) ForGood() bool {
@@ -168,7 +180,7 @@ func (c Copy) Has(place string, now time.Time) string {
 		text += fmt.Sprintf(" (version %d)", c.Version)
 	}
 	if c.Late {
-		text += fmt.Sprintf(", which is more than its RPO of %s", Short(c.RPO))
+		text += fmt.Sprintf(", which is more than its RPO of %s", Short(c.RPO.Duration))
 	}
 	return text
 }

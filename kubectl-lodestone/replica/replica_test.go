@@ -54,9 +54,10 @@ func TestWhatThereIsToSayOfAReplica(t *testing.T) {
 			has: `east has a copy of claim "data", 60m old (version 12), which is more than its RPO of 15m`},
 		"it is paused": {of: kept(time.Minute, healthy(metav1.ConditionFalse, "Paused", "spec.paused is set")), words: "Paused",
 			message: "spec.paused is set", has: `east has a copy of claim "data", 60s old (version 12)`},
-		"it has nothing yet":    {of: none, words: "Seeding", message: "the first copy is being made"},
-		"nobody has looked yet": {of: asked, words: "Unknown", message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"},
-		"its clock is ahead":    {of: kept(-time.Minute, well), words: "Sealed", has: `east has a copy of claim "data", 0s old (version 12)`},
+		"it has nothing yet": {of: none, words: "Seeding", message: "the first copy is being made"},
+		"nobody has looked yet": {of: asked, words: "Unknown",
+			message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"},
+		"its clock is ahead": {of: kept(-time.Minute, well), words: "Sealed", has: `east has a copy of claim "data", 0s old (version 12)`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Of(row.of, now)

@@ -31,7 +31,8 @@ func pauseCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions
 }
 
 func resumeCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	return pausing(flags, streams, "resume", false, "Have versions made again", `Resume has versions made again, the next one at once if it is due.`)
+	return pausing(flags, streams, "resume", false, "Have versions made again",
+		`Resume has versions made again, the next one at once if it is due.`)
 }
 
 // pausing returns the command that writes spec.paused.
@@ -125,8 +126,9 @@ func onlyCopy(c replica.Copy, remote *v1alpha1.RemoteCluster) string {
 	if remote != nil && !meta.IsStatusConditionFalse(remote.Status.Conditions, v1alpha1.Reachable) {
 		return ""
 	}
-	return fmt.Sprintf("cluster %q, which has the data of claim %s/%s, does not answer or is gone, so the copy may be all that is left of it: "+
-		"%s; kubectl delete volumereplica %s -n %s removes it all the same", c.Primary, c.Namespace, c.Claim, c.Use(), c.Name, c.Namespace)
+	return fmt.Sprintf("cluster %q, which has the data of claim %s/%s, does not answer or is gone, so the copy may be all that is left "+
+		"of it: %s; kubectl delete volumereplica %s -n %s removes it all the same", c.Primary, c.Namespace, c.Claim, c.Use(), c.Name,
+		c.Namespace)
 }
 
 // request finds the VolumeReplica that args name, has ask ask something of it, and prints that.
@@ -169,7 +171,8 @@ var namedBy = []cli.Kind{cli.Claim, cli.Replica}
 func oneReplica(cmd *cobra.Command, args []string) error {
 	references, err := cli.SomeReferences(cmd, args, namedBy...)
 	if err == nil && len(references) > 1 {
-		err = cli.Misuse("%q is one argument too many: the command takes one VolumeReplica at a time; usage: %s", args[len(args)-1], cmd.UseLine())
+		err = cli.Misuse("%q is one argument too many: the command takes one VolumeReplica at a time; usage: %s", args[len(args)-1],
+			cmd.UseLine())
 	}
 	return err
 }

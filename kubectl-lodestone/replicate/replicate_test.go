@@ -108,8 +108,9 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	made, err := o.object("shop", "data")
 	require.NoError(t, err)
 	assert.Equal(t, "data-west", made.Name)
-	assert.Equal(t, v1alpha1.VolumeReplicaSpec{Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west", ClassName: "fast"}},
-		RPO: &metav1.Duration{Duration: 15 * time.Minute}, Versions: v1alpha1.ReplicaVersions{Keep: 4},
+	assert.Equal(t, v1alpha1.VolumeReplicaSpec{Claims: []string{"data"},
+		Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west", ClassName: "fast"}}, RPO: &metav1.Duration{Duration: 15 * time.Minute},
+		Versions:       v1alpha1.ReplicaVersions{Keep: 4},
 		BandwidthLimit: ptr.To(resource.MustParse("50Mi"))}, made.Spec)
 	long := string(bytes.Repeat([]byte("c"), 253))
 	made, err = o.object("shop", long)
@@ -126,9 +127,9 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 		f.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	})
 	made.Spec.Standbys[0].ClassName, made.Spec.BandwidthLimit = "", nil
-	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data to the class that a new claim would get in west, so that the "+
-		"newest of 4 versions is at most 15m old\nthe first copy sends up to 1Gi (what the claim asks for, which has no volume yet) and takes "+
-		"that room in west, and each later version what has changed", plan(wanted{made, unbound, nil}))
+	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data to the class that a new claim would get in west, so that "+
+		"the newest of 4 versions is at most 15m old\nthe first copy sends up to 1Gi (what the claim asks for, which has no volume yet) and "+
+		"takes that room in west, and each later version what has changed", plan(wanted{made, unbound, nil}))
 }
 
 func TestAReplicaIsChosenByItsNameOrByItsClaim(t *testing.T) {
@@ -177,8 +178,9 @@ func TestCopiesAreListedWithWhatIsWrong(t *testing.T) {
 	well := v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "wal-east"}, Spec: v1alpha1.VolumeReplicaSpec{
 		Claims: []string{"wal"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "east"}}, RPO: &metav1.Duration{Duration: time.Hour}},
 		Status: v1alpha1.VolumeReplicaStatus{Primary: "west", Conditions: []metav1.Condition{{Type: v1alpha1.ReplicaHealthy,
-			Status: metav1.ConditionTrue, Reason: "Sealed"}}, Standbys: []v1alpha1.ReplicaStandbyStatus{{Cluster: "east", Class: "fast", Sent: 1 << 20,
-			Sealed: &metav1.Time{Time: now.Add(-7 * time.Minute)}, Versions: []v1alpha1.ReplicaVersion{{Name: "replica-u-v12-1795742003"}}}}}}
+			Status: metav1.ConditionTrue, Reason: "Sealed"}}, Standbys: []v1alpha1.ReplicaStandbyStatus{{Cluster: "east", Class: "fast",
+			Sent: 1 << 20, Sealed: &metav1.Time{Time: now.Add(-7 * time.Minute)},
+			Versions: []v1alpha1.ReplicaVersion{{Name: "replica-u-v12-1795742003"}}}}}}
 	bad := *well.DeepCopy()
 	bad.Name, bad.Spec.Claims[0], bad.Status.Standbys, bad.Status.Primary = "data-east", "data", nil, ""
 	bad.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.ReplicaHealthy, Status: metav1.ConditionFalse, Reason: "NoSnapshots",

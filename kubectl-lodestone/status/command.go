@@ -33,9 +33,10 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		Short: "Show the remote clusters, and why pods and claims wait",
 		Long: `Status shows each remote cluster: whether it is Ready and why not, its version,
 what its virtual nodes offer, how many volumes and pods of home it holds, and its
-storage classes. Then it says in one sentence each why pods and claims that have to
-do with remote clusters wait: those of all namespaces, or with -n of one, or with -l
-those with some labels. What you may not read is left out.
+storage classes. Then it shows how old second copies of claims are, and says in one
+sentence each why pods and claims that have to do with remote clusters wait: those of
+all namespaces, or with -n of one, or with -l those with some labels. What you may not
+read is left out.
 
 With names of clusters it shows these alone, and not what waits.`,
 		Example: `  kubectl lodestone status
@@ -90,7 +91,7 @@ With names of clusters it shows these alone, and not what waits.`,
 		},
 	}
 	output.Add(command, "more columns, all that is known, or names; default: a table", cli.Wide, cli.JSON, cli.YAML, cli.Name)
-	scope.Add(command, "the claims, pods and moves")
+	scope.Add(command, "the claims, pods, moves and replicas")
 	command.Flags().StringVar(&lodestone, "lodestone-namespace", "lodestone-system", "namespace of home in which Lodestone runs")
 	cli.CompleteFlag(command, flags, "lodestone-namespace", cli.NamesOf(cli.Namespace))
 	return command
@@ -104,11 +105,12 @@ func (r *reading) status(ctx context.Context, shown only) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	status := f.status(shown)
+	now := time.Now()
+	status := f.status(shown, now)
 	// Users who may not get namespace kube-system see no ID.
 	status.HomeID, _ = r.home.HomeID(ctx, r.lodestone)
 	status.Waiting, status.Omitted, err = r.waiting(ctx, f, shown)
-	status.Unread, status.Notes = r.unread, notes(status, time.Now())
+	status.Unread, status.Notes = r.unread, notes(status, now)
 	return status, err
 }
 
@@ -140,7 +142,7 @@ func write(streams genericiooptions.IOStreams, output cli.Output, status Status)
 func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 	if len(status.Clusters) == 0 {
 		_, err := fmt.Fprintln(out, "There are no remote clusters: kubectl lodestone peer --help says how to get one.")
-		if err != nil || len(status.Waiting) == 0 {
+		if err != nil || len(status.Waiting)+len(status.Replicas) == 0 {
 			return err
 		}
 	} else if err := cli.PrintTable(out, clusterTable(status.Clusters, now), wide); err != nil {
@@ -166,8 +168,8 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 			return err
 		}
 	}
-	if len(status.Waiting) == 0 {
-		return nil
+	if err := replicaTable(out, status.Replicas, wide, now); err != nil || len(status.Waiting) == 0 {
+		return err
 	}
 	if _, err := fmt.Fprintln(out); err != nil {
 		return err

@@ -40,7 +40,7 @@ func (r *reading) may(what string, err error) (bool, error) {
 	return err == nil, r.home.Explain("list "+what, err)
 }
 
-// read reads all but what the sentences need. With a namespace, claims and moves are those of it.
+// read reads all but what the sentences need. With a namespace, claims, moves and replicas are those of it.
 func (r *reading) read(ctx context.Context, namespace string) (f facts, err error) {
 	remotes, err := r.home.Remotes.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -88,6 +88,12 @@ func (r *reading) read(ctx context.Context, namespace string) (f facts, err erro
 		return f, err
 	} else if ok {
 		f.moves = moves.Items
+	}
+	replicas, err := r.home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
+	if ok, err := r.may("volumereplicas", missing(err)); err != nil {
+		return f, err
+	} else if ok && replicas != nil { // an older home has none
+		f.replicas = replicas.Items
 	}
 	return f, r.logins(ctx, &f)
 }

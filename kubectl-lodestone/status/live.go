@@ -63,6 +63,7 @@ const (
 	pods           = "pods"
 	daemonSets     = "daemonsets"
 	volumeMoves    = "volumemoves"
+	volumeReplicas = "volumereplicas"
 )
 
 // watched are the resources with their API groups; the namespaced ones can be watched in one namespace.
@@ -74,10 +75,11 @@ var watched = []struct {
 	{group: storagev1.GroupName, resource: classes}, {resource: claims, namespaced: true}, {resource: pods, namespaced: true},
 	{group: appsv1.GroupName, resource: daemonSets, namespaced: true},
 	{group: v1alpha1.GroupVersion.Group, resource: volumeMoves, namespaced: true},
+	{group: v1alpha1.GroupVersion.Group, resource: volumeReplicas, namespaced: true},
 }
 
-// NewLive begins to watch, until ctx ends, what the user may. With a namespace, volumes, pods and
-// moves are those of it, and rights in it are enough. It returns once all was read.
+// NewLive begins to watch, until ctx ends, what the user may. With a namespace, volumes, pods,
+// moves and replicas are those of it, and rights in it are enough. It returns once all was read.
 func NewLive(ctx context.Context, home *cli.Cluster, lodestone, namespace string) (*Live, error) {
 	if err := installed(home); err != nil {
 		return nil, err
@@ -88,6 +90,13 @@ func NewLive(ctx context.Context, home *cli.Cluster, lodestone, namespace string
 	config := rest.CopyConfig(home.Config)
 	config.Timeout = 0
 	for _, w := range watched {
+		if w.resource == volumeReplicas { // an older home has none
+			if served, err := home.Serves(v1alpha1.GroupVersion.String(), w.resource); err != nil {
+				return nil, err
+			} else if !served {
+				continue
+			}
+		}
 		scope, may, err := l.scope(ctx, w.group, w.resource, w.namespaced)
 		if err != nil {
 			return nil, err
@@ -148,10 +157,13 @@ func newSource(config *rest.Config, resource, namespace string) (cache.SharedInd
 			return nil, err
 		}
 		return clients.NewRemoteClusterInformer(client), nil
-	case volumeMoves:
+	case volumeMoves, volumeReplicas:
 		client, err := clients.NewVolumeMoveClient(config)
 		if err != nil {
 			return nil, err
+		}
+		if resource == volumeReplicas {
+			return clients.NewInformer(client.Replicas(namespace), &v1alpha1.VolumeReplica{}, nil, cache.Indexers{}), nil
 		}
 		return clients.NewInformer(client.In(namespace), &v1alpha1.VolumeMove{}, nil, cache.Indexers{}), nil
 	}
@@ -286,11 +298,12 @@ func (l *Live) state() (Status, string) {
 	read, problem := l.read, l.problem
 	f.heartbeats, f.kubeconfigs = l.logins.heartbeats, l.logins.kubeconfigs
 	l.mu.Unlock()
-	status := f.status(only{namespace: l.namespace})
+	now := time.Now()
+	status := f.status(only{namespace: l.namespace}, now)
 	status.HomeID, status.Unread = read.HomeID, slices.Concat(l.unread, read.Unread)
 	status.addUnknown(slices.Contains(l.unread, remoteClusters))
 	status.Waiting, status.Omitted = stillWaiting(f.waiting(only{namespace: l.namespace}), read)
-	status.Notes = notes(status, time.Now())
+	status.Notes = notes(status, now)
 	return status, problem
 }
 
@@ -315,6 +328,7 @@ func (l *Live) facts() facts {
 		volumes: all[corev1.PersistentVolume](l.sources[volumes]), claims: all[corev1.PersistentVolumeClaim](l.sources[claims]),
 		classes: all[storagev1.StorageClass](l.sources[classes]), pods: all[corev1.Pod](l.sources[pods]),
 		sets: all[appsv1.DaemonSet](l.sources[daemonSets]), moves: all[v1alpha1.VolumeMove](l.sources[volumeMoves]),
+		replicas: all[v1alpha1.VolumeReplica](l.sources[volumeReplicas]),
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package status is the command status: it shows the remote clusters of home, and the pods and
 // claims that wait. status.go has the output format and how remote clusters are shown, volumes.go
-// how volumes, pods and moves are: both are pure. gather.go reads the clusters once, live.go watches
+// how volumes, pods and moves are, replicas.go how replicas are: all are pure. gather.go reads the clusters once, live.go watches
 // them, command.go prints.
 package status
 
@@ -21,6 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -37,9 +38,11 @@ type Status struct {
 	// claim.
 	Volumes []Volume `json:"volumes"`
 	// Pods are those that use a virtual claim, and those on nodes that stand for remote clusters.
-	Pods    []Pod     `json:"pods"`
-	Moves   []Move    `json:"moves"`
-	Waiting []Waiting `json:"waiting"`
+	Pods  []Pod  `json:"pods"`
+	Moves []Move `json:"moves"`
+	// Replicas are the VolumeReplicas.
+	Replicas []replica.Copy `json:"replicas"`
+	Waiting  []Waiting      `json:"waiting"`
 	// Omitted is how many waiting pods and claims are left out.
 	Omitted int `json:"omitted,omitempty"`
 	// DaemonSets (namespace/name) want pods on virtual nodes, where these wait for ever.
@@ -106,13 +109,15 @@ type facts struct {
 	pods    []corev1.Pod
 	sets    []appsv1.DaemonSet
 	moves   []v1alpha1.VolumeMove
+	// replicas are the VolumeReplicas.
+	replicas []v1alpha1.VolumeReplica
 	// heartbeats are the renewals of node leases by node name.
 	heartbeats map[string]metav1.Time
 	// kubeconfigs are by cluster name.
 	kubeconfigs map[string][]byte
 }
 
-// only limits which volumes, pods and moves are shown, and what waits.
+// only limits which volumes, pods, moves and replicas are shown, and what waits.
 type only struct {
 	// namespace is empty for all; labels is nil for all.
 	namespace string
@@ -125,14 +130,16 @@ func (o only) has(namespace string, set map[string]string) bool {
 }
 
 // status returns what is shown, but for the sentences on what waits.
-func (f facts) status(shown only) Status {
+func (f facts) status(shown only, now time.Time) Status {
 	return Status{
 		APIVersion: "cli.lodestone.dev/v1alpha1", Kind: "Status", Home: f.home(), Clusters: f.clusters(), Volumes: f.shownVolumes(shown),
-		Pods: f.shownPods(shown), Moves: f.shownMoves(shown), Waiting: []Waiting{}, DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
+		Pods: f.shownPods(shown), Moves: f.shownMoves(shown), Replicas: f.shownReplicas(shown, now), Waiting: []Waiting{},
+		DaemonSets: daemonsets.Wanting(f.sets, f.nodes),
 	}
 }
 
-// limitTo leaves of a status some clusters, and the volumes, pods and moves that have to do with them. What waits is in no cluster.
+// limitTo leaves of a status some clusters, and the volumes, pods, moves and replicas that have to do with them. What waits
+// is in no cluster.
 func (s *Status) limitTo(clusters []string) {
 	other := func(names ...string) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(clusters, name) })
@@ -141,12 +148,14 @@ func (s *Status) limitTo(clusters []string) {
 	s.Volumes = slices.DeleteFunc(s.Volumes, func(v Volume) bool { return other(v.Cluster) })
 	s.Pods = slices.DeleteFunc(s.Pods, func(p Pod) bool { return other(p.Cluster) })
 	s.Moves = slices.DeleteFunc(s.Moves, func(m Move) bool { return other(m.Source, m.Target) })
+	s.Replicas = slices.DeleteFunc(s.Replicas, func(r replica.Copy) bool { return other(r.Primary, r.Standby) })
 	s.Waiting, s.Omitted, s.DaemonSets = []Waiting{}, 0, nil
 }
 
 // notes returns the sentences of a status. It is pure.
 func notes(s Status, now time.Time) []string {
 	lines := append(troubles(s.Clusters), warnings(s.Clusters, now)...)
+	lines = append(lines, behind(s.Replicas)...)
 	if len(s.DaemonSets) > 0 {
 		lines = append(lines, daemonsets.Advice(s.DaemonSets))
 	}

@@ -16,7 +16,11 @@ import (
 type Setting struct {
 	Now       time.Time
 	Namespace *corev1.Namespace
-	Clusters  []v1alpha1.RemoteCluster
+	// Clusters are all RemoteClusters. ClustersUnknown says that they could not be read.
+	Clusters        []v1alpha1.RemoteCluster
+	ClustersUnknown bool
+	// Replicas are the VolumeReplicas of the namespace.
+	Replicas []v1alpha1.VolumeReplica
 	// Nodes are all nodes. NodesUnknown says that they could not be read.
 	Nodes        []corev1.Node
 	NodesUnknown bool

@@ -26,7 +26,7 @@ import (
 
 // Of returns why a pod waits, or that it does not.
 func (p Pod) Of(s Setting) Answer {
-	answer := s.withNamespace(p.judge(s), fmt.Sprintf("pod %q", p.Pod.Name), p.Pod.DeletionTimestamp != nil)
+	answer := s.withNamespace(s.withCopies(p.judge(s), p.Claims...), fmt.Sprintf("pod %q", p.Pod.Name), p.Pod.DeletionTimestamp != nil)
 	answer.Facts = p.facts(s, answer.Sentence)
 	return answer.plain()
 }
@@ -386,7 +386,8 @@ var (
 
 // Of returns why a claim waits, or that it does not.
 func (c Claim) Of(s Setting) Answer {
-	answer := s.withNamespace(c.judge(s), fmt.Sprintf("claim %q", c.Name), c.Claim != nil && c.Claim.DeletionTimestamp != nil)
+	answer := s.withNamespace(s.withCopies(c.awaits(s, c.judge(s)), c), fmt.Sprintf("claim %q", c.Name),
+		c.Claim != nil && c.Claim.DeletionTimestamp != nil)
 	answer.Facts = c.facts(s, answer.Sentence)
 	return answer.plain()
 }

@@ -61,6 +61,7 @@ func (p Pod) facts(s Setting, answer string) []string {
 	involved := []string{wanted(p.Pod)}
 	for _, claim := range p.Claims {
 		lines = append(lines, claim.line(s, said)...)
+		lines = append(lines, s.copyLines(claim.Name, said)...)
 		involved = append(involved, claim.involves(s)...)
 	}
 	clusters := s.clusterLines(involved, said)
@@ -85,7 +86,8 @@ func (p Pod) facts(s Setting, answer string) []string {
 
 func (c Claim) facts(s Setting, answer string) []string {
 	said := &told{texts: []string{answer}}
-	lines := append(c.line(s, said), s.namespaceLine()...)
+	lines := append(c.line(s, said), s.copyLines(c.Name, said)...)
+	lines = append(lines, s.namespaceLine()...)
 	lines = append(lines, s.clusterLines(c.involves(s), said)...)
 	for _, pod := range c.Pods {
 		lines = append(lines, fmt.Sprintf("pod %s uses it: %s, %s", pod.Name, pod.Status.Phase, cmp.Or(pod.Spec.NodeName, "no node")))

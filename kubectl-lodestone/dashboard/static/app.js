@@ -64,6 +64,8 @@ let head = { context: "", status: { clusters: [], moves: [], waiting: [], home: 
 const volumes = new Map(); // by key: {value, row}
 const pods = new Map(); // by key: {value, row}; a row only for pods without volumes
 const podsOf = new Map(); // namespace/claim: set of keys of pods
+const replicas = new Map(); // by key: the value
+const replicasOf = new Map(); // namespace/claim: set of keys of replicas
 const movesOf = new Map(); // namespace/claim: the move that is going
 const columns = new Map(); // by name of the cluster; "" holds claims without a volume
 const dirty = new Set(); // keys of rows to be drawn again, as "v" or "p" and the key
@@ -72,6 +74,16 @@ function apply(update) {
   if (update.whole) {
     for (const key of volumes.keys()) if (!update.volumes.set?.[key]) dropVolume(key);
     for (const key of pods.keys()) if (!update.pods.set?.[key]) dropPod(key);
+    for (const key of replicas.keys()) if (!update.replicas.set?.[key]) dropReplica(key);
+  }
+  (update.replicas.gone ?? []).forEach(dropReplica);
+  for (const [key, value] of Object.entries(update.replicas.set ?? {})) {
+    dropReplica(key);
+    const of = `${value.namespace}/${value.claim}`;
+    replicas.set(key, value);
+    if (!replicasOf.has(of)) replicasOf.set(of, new Set());
+    replicasOf.get(of).add(key);
+    touch(of);
   }
   (update.pods.gone ?? []).forEach(dropPod);
   (update.volumes.gone ?? []).forEach(dropVolume);
@@ -124,6 +136,15 @@ function unlink(key) {
     podsOf.get(of)?.delete(key);
     touch(of);
   }
+}
+
+function dropReplica(key) {
+  const value = replicas.get(key);
+  if (!value) return;
+  replicas.delete(key);
+  const of = `${value.namespace}/${value.claim}`;
+  replicasOf.get(of)?.delete(key);
+  touch(of);
 }
 
 function dropPod(key) {
@@ -597,6 +618,7 @@ function drawVolume(key) {
   const more = users.map((pod) => podSpan(pod, value.cluster, pod.name + " "));
   if (users.length === 0) more.push(element("span", "", "no pod uses it"));
   if (move) more.push(element("span", "tag move", moveTag(move)));
+  for (const name of [...(replicasOf.get(of) ?? [])].sort()) more.push(replicaTag(replicas.get(name)));
   if (value.phase !== "Bound") more.push(element("span", "tag", phaseText(value)));
   if (value.trouble) more.push(element("span", "tag bad", value.trouble));
   if (value.declaredLost) more.push(element("span", "tag bad", "declared lost"));
@@ -606,6 +628,23 @@ function drawVolume(key) {
     value.phase === "Pending" ? "waiting" : "", value.trouble ? "trouble" : ""].join(" ").toLowerCase();
   const where = value.cluster || (value.phase === "Bound" ? unknownPlace : noVolume);
   row.put(column(where), value.namespace, value.namespace, bytesOf(value.size), users.length);
+}
+
+// replicaTag says which copy of a volume there is, and of when: a time that stays true while nothing changes.
+function replicaTag(replica) {
+  const late = replica.late && !replica.paused;
+  const quiet = ["Paused", "Seeding", "Moving", "Waiting", "Unknown"].includes(replica.state);
+  const wrong = [late ? "late" : "", replica.healthy || replica.state === "Late" ? "" : replica.state].filter(Boolean).join(", ");
+  const what = replica.sealed ? `copy in ${replica.standby} of ${moment(replica.sealed)}` : `no copy in ${replica.standby} yet`;
+  const tag = element("span", !wrong ? "" : quiet && !late ? "tag" : "tag bad", wrong ? `${what}: ${wrong}` : what);
+  if (replica.message) tag.title = replica.message;
+  return tag;
+}
+
+// moment writes a time of today as a time of day, and others with their day.
+function moment(time) {
+  const at = new Date(time), clock = at.toLocaleTimeString("en", { hour12: false, hour: "2-digit", minute: "2-digit" });
+  return at.toDateString() === new Date().toDateString() ? clock : `${at.toLocaleDateString("en", { month: "short", day: "numeric" })}, ${clock}`;
 }
 
 function phaseText(value) {
