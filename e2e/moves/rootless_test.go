@@ -67,7 +67,8 @@ func TestAVolumeGoesToANamespaceThatAdmitsNoRootAndBack(t *testing.T) {
 	await.Until(t, "the move says what is in its way", func() bool {
 		now, err := moves(t, namespace).Get(t.Context(), asRoot.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		return strings.Contains(now.Status.Message, "admits no pods of root (Pod Security restricted): make another move with spec.rootless (--rootless)")
+		return strings.Contains(now.Status.Message, "admits no pods of root (Pod Security restricted): make another move with spec.rootless "+
+			"(--rootless)")
 	}, func() any {
 		now, _ := moves(t, namespace).Get(t.Context(), asRoot.Name, metav1.GetOptions{})
 		return now.Status

@@ -164,8 +164,8 @@ func (o *Options) copyFlags(flags *pflag.FlagSet) {
 	flags.Int32Var(&o.Passes, "passes", o.Passes, "how often to copy while the application runs, at most")
 	flags.BoolVar(&o.Offline, "offline", false, "allow that pods stand still while all of their ReadWriteOncePod claims is copied, where no "+
 		"snapshot of them can be: nothing can read those beside a pod")
-	flags.BoolVar(&o.Rootless, "rootless", false, "have movers in remote clusters run as the pods do that use the claims, and not as root, for "+
-		"namespaces of Pod Security restricted")
+	flags.BoolVar(&o.Rootless, "rootless", false, "have movers in remote clusters run as the pods do that use the claims, and not as root, "+
+		"for namespaces of Pod Security restricted")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
 	flags.DurationVar(&o.KeepSource, "keep-source-for", o.KeepSource,
 		"how long to keep the copy at the source once the pods run at the target")

@@ -127,8 +127,8 @@ func TestWhatAMoverWithoutRootCannotKeepIsRefusedInPrepare(t *testing.T) {
 	}{
 		"a file of another user": {"receive", func(t *testing.T, source, _ string) {
 			require.NoError(t, os.Chown(filepath.Join(source, "small"), 999, owner.Groups[0]))
-		}, "small", "it belongs to another user or group than the mover at the target has (user 12345, groups [12345 23456]), which is not root " +
-			"and can make no such file; entries of others: 1"},
+		}, "small", "it belongs to another user or group than the mover at the target has (user 12345, groups [12345 23456]), which is not " +
+			"root and can make no such file; entries of others: 1"},
 		"a file of another group": {"receive", func(t *testing.T, source, _ string) {
 			require.NoError(t, os.Chown(filepath.Join(source, "small"), owner.ID, 999))
 		}, "small", "it belongs to another user or group"},

@@ -37,7 +37,8 @@ func (c constraints) why(spec corev1.PodSpec) (all []string) {
 			all = append(all, what)
 		}
 	}
-	refuse(spec.HostNetwork && !c.AllowHostNetwork || spec.HostPID && !c.AllowHostPID || spec.HostIPC && !c.AllowHostIPC, "the host's namespaces")
+	refuse(spec.HostNetwork && !c.AllowHostNetwork || spec.HostPID && !c.AllowHostPID || spec.HostIPC && !c.AllowHostIPC,
+		"the host's namespaces")
 	const runAsAny = "RunAsAny"
 	security := spec.SecurityContext
 	refuse(security.RunAsUser != nil && c.RunAsUser.Type != runAsAny, "its user")
