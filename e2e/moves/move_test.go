@@ -47,8 +47,13 @@ func deploysIn(t *testing.T, class, namespace, name string, tune ...func(*corev1
 // deploysWith is deploys for a claim as it is given.
 func deploysWith(t *testing.T, claim *corev1.PersistentVolumeClaim, tune ...func(*corev1.Pod)) {
 	t.Helper()
-	namespace, name := claim.Namespace, claim.Name
-	beginsWith(t, application(namespace, name, name), claim)
+	beginsWith(t, application(claim.Namespace, claim.Name, claim.Name), claim)
+	goesOn(t, claim.Namespace, claim.Name, tune...)
+}
+
+// goesOn makes a Deployment that counts in a claim which has its volume, and runs anywhere.
+func goesOn(t *testing.T, namespace, name string, tune ...func(*corev1.Pod)) {
+	t.Helper()
 	pod := application(namespace, name, name)
 	for _, change := range tune {
 		change(pod)

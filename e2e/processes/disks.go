@@ -99,7 +99,19 @@ func (p *Processes) prepare(ctx context.Context, r *run, volumes map[string]*cor
 			}
 		}
 	}
-	return os.MkdirAll(r.dir, 0o700)
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return err
+	}
+	if userOf(r.pod) == nil {
+		return nil
+	}
+	var programs []string
+	for _, container := range r.pod.Spec.Containers {
+		if program := p.Programs[container.Image]; program != "" {
+			programs = append(programs, program)
+		}
+	}
+	return r.open(programs)
 }
 
 // secret writes the files of a Secret.

@@ -67,7 +67,7 @@ func (r *run) start(c *container) error {
 	c.command.Dir, c.command.Env = r.dir, append(os.Environ(), c.env...)
 	c.command.Stdout, c.command.Stderr = log, log
 	// Of its own group, so that all of it ends, also with this process.
-	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: userOf(r.pod)}
 	if err := c.command.Start(); err != nil {
 		return fmt.Errorf("run %s: %w", c.argv[0], err)
 	}

@@ -348,7 +348,7 @@ func (s *story) remove() step {
 			here, there := s.homes[1], s.wests[1]
 			return []act{
 				s.kubectl(home, "delete", "pvc", here.claim.Name, there.claim.Name, "-n", "shop", "--wait=false"),
-				s.kubectl(home, "delete", "pod", here.pod, there.pod, "-n", "shop"),
+				s.kubectl(home, "delete", "pod", here.pod, there.pod, "-n", "shop", "--wait=false"),
 				s.until("twin "+here.backing.Name+" and its real volume at home are gone", s.gone(here)),
 				s.until("shadow "+there.backing.Name+" and its real volume in west are gone", s.gone(there)),
 				s.until("the two replicas run again, with new volumes; the other two were not touched", func(ctx context.Context) error {

@@ -360,7 +360,8 @@ func (s *story) follow() step {
 		words: "All four pods are deleted. The StatefulSet makes them anew, and each comes back where its volume is.",
 		acts: func() []act {
 			return []act{
-				s.kubectl(home, "delete", "pod", "-n", "shop", "-l", "app=db"),
+				// kubectl before 1.36 may wait for ever for the end of a pod that is there anew meanwhile, under its name.
+				s.kubectl(home, "delete", "pod", "-n", "shop", "-l", "app=db", "--wait=false"),
 				s.until("each pod runs again on the node of its volume, with the same volume",
 					s.unchanged(append(append([]*volume{}, s.homes...), s.wests...)...)),
 				s.kubectl(home, "get", "pods", "-n", "shop", "-o", podColumns),
@@ -378,7 +379,7 @@ func (s *story) wait() step {
 			here, there := s.homes[0], s.wests[0]
 			return []act{
 				s.kubectl(home, "cordon", "home-1", "home-2"),
-				s.kubectl(home, "delete", "pod", here.pod, there.pod, "-n", "shop"),
+				s.kubectl(home, "delete", "pod", here.pod, there.pod, "-n", "shop", "--wait=false"),
 				s.until(there.pod+" is back in west, where its volume is", s.unchanged(there)),
 				s.until(here.pod+", whose volume is at home, waits; the scheduler names the volume's node affinity",
 					s.waits("shop", here.pod, affinityReason)),
@@ -388,7 +389,7 @@ func (s *story) wait() step {
 				s.until(here.pod+" is back on "+here.node+", with the same volume", s.unchanged(here)),
 				s.say("Now the other way round:"),
 				s.kubectl(home, "cordon", "west"),
-				s.kubectl(home, "delete", "pod", here.pod, there.pod, "-n", "shop"),
+				s.kubectl(home, "delete", "pod", here.pod, there.pod, "-n", "shop", "--wait=false"),
 				s.until(here.pod+" is back on "+here.node, s.unchanged(here)),
 				s.until(there.pod+", whose volume is in west, waits; the scheduler names the volume's node affinity",
 					s.waits("shop", there.pod, affinityReason)),

@@ -134,6 +134,7 @@ type Options struct {
 	Verify           string
 	Passes           int32
 	Offline          bool
+	Rootless         bool
 	Bandwidth        string
 	KeepSource       time.Duration
 	TTL              time.Duration
@@ -163,6 +164,8 @@ func (o *Options) copyFlags(flags *pflag.FlagSet) {
 	flags.Int32Var(&o.Passes, "passes", o.Passes, "how often to copy while the application runs, at most")
 	flags.BoolVar(&o.Offline, "offline", false, "allow that pods stand still while all of their ReadWriteOncePod claims is copied, where no "+
 		"snapshot of them can be: nothing can read those beside a pod")
+	flags.BoolVar(&o.Rootless, "rootless", false, "have movers in remote clusters run as the pods do that use the claims, and not as root, "+
+		"for namespaces of Pod Security restricted")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
 	flags.DurationVar(&o.KeepSource, "keep-source-for", o.KeepSource,
 		"how long to keep the copy at the source once the pods run at the target")
@@ -215,6 +218,7 @@ func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
 		ClassName: o.Class, Verify: v1alpha1.MoveVerify(o.Verify), BandwidthLimit: limit,
 		Passes: &o.Passes, KeepSourceFor: &metav1.Duration{Duration: o.KeepSource}, RollBackAfter: &metav1.Duration{Duration: o.RollBackAfter},
 		Offline: v1alpha1.OfflineForbid, Action: v1alpha1.ActionMove, DryRun: o.DryRun, Into: o.Into,
+		Rootless: o.Rootless,
 	}
 	if o.Offline {
 		spec.Offline = v1alpha1.OfflineAllow

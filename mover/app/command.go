@@ -89,7 +89,9 @@ type Options struct {
 	// StoreFrom is in bytes.
 	StoreFrom int64
 	Block     bool
-	Logs      *logsapi.LoggingConfiguration
+	// Rootless allows that this process is not root.
+	Rootless bool
+	Logs     *logsapi.LoggingConfiguration
 }
 
 // NewOptions returns the defaults.
@@ -104,6 +106,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Keys, "keys", o.Keys, "folder of ca.crt, tls.crt and tls.key, made for this move and this end")
 	flags.StringVar(&o.Volume, "volume", o.Volume, "directory that the volume is mounted at")
 	flags.BoolVar(&o.Block, "block", o.Block, "the volume is a block device at --volume, and not a directory")
+	flags.BoolVar(&o.Rootless, "rootless", o.Rootless, "run as another user than root, who reads all of the volume, and owns all that is "+
+		"written; what that user cannot keep is refused")
 	flags.StringVar(&o.Scratch, "scratch", o.Scratch, "directory for manifests, outside the volume")
 	flags.Uint64Var(&o.ScratchLimit, "scratch-limit", o.ScratchLimit, "how many bytes may be kept in --scratch; 0: what its disk has")
 	flags.StringVar(&o.Repository, "repository", o.Repository, "directory at which the claim is mounted that --keys may name for the "+

@@ -23,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/receive"
 	"github.com/lodestone-storage/lodestone/mover/sandbox"
 	"github.com/lodestone-storage/lodestone/mover/send"
+	"github.com/lodestone-storage/lodestone/mover/tree"
 	"github.com/lodestone-storage/lodestone/mover/wire"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
@@ -33,7 +34,7 @@ func setUp(ctx context.Context, o *Options) (self string, files moverapi.Files, 
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}
-	if err := errors.Join(sandbox.CheckCapabilities(), rsync.Installed()); err != nil {
+	if err := errors.Join(sandbox.CheckCapabilities(o.Rootless), rsync.Installed()); err != nil {
 		return "", nil, err
 	}
 	if err := sandbox.AdoptOrphans(); err != nil {
@@ -67,8 +68,12 @@ func Receive(ctx context.Context, o *ReceiveOptions) error {
 	if err != nil {
 		return err
 	}
+	writer, err := tree.Self()
+	if err != nil {
+		return err
+	}
 	receiver := &receive.Receiver{
-		Self: self, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Store: store, Scratch: o.scratch("target"),
+		Self: self, Writer: writer, Volume: o.Volume, Block: o.Block, NoSnapshot: o.NoSnapshot, Store: store, Scratch: o.scratch("target"),
 		Version: version.Get().GitVersion, Instance: rand.Text(),
 	}
 	return wire.ServeConnections(ctx, listener, config, wire.DefaultTiming, receiver.Serve)

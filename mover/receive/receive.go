@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/content/restic"
 	"github.com/lodestone-storage/lodestone/mover/content/rsync"
 	"github.com/lodestone-storage/lodestone/mover/sandbox"
+	"github.com/lodestone-storage/lodestone/mover/tree"
 	"github.com/lodestone-storage/lodestone/mover/wire"
 )
 
@@ -29,6 +30,8 @@ type Receiver struct {
 	Block        bool
 	// NoSnapshot refuses senders whose volume was made from a snapshot of the source.
 	NoSnapshot bool
+	// Writer is who this process is; nil: root.
+	Writer *tree.Writer
 	// Store is the repository that contents are fetched from; nil: the sender sends all.
 	Store *restic.Store
 	// Version is that of the program, Instance is a random ID of this process.
@@ -98,7 +101,7 @@ func (r *Receiver) hello(in *wire.Incoming) (any, error) {
 		return nil, err
 	}
 	_, err := sandbox.LandlockVersion()
-	return wire.HelloResponse{Version: r.Version, Instance: r.Instance, Confined: err == nil}, nil
+	return wire.HelloResponse{Version: r.Version, Instance: r.Instance, Confined: err == nil, Writer: r.Writer}, nil
 }
 
 // refuseOldSnapshot refuses a sender that reads a snapshot of the source once a sender that reads

@@ -33,7 +33,8 @@ func (r *Receiver) probe(ctx context.Context) (any, error) {
 	}
 	path := r.Scratch.File("there.manifest")
 	defer os.Remove(path)
-	there, err := tree.Scan(ctx, tree.Options{Root: r.Volume, Manifest: path, Scratch: r.Scratch.Path, Budget: budget, Shallow: true})
+	there, err := tree.Scan(ctx, tree.Options{Root: r.Volume, Manifest: path, Scratch: r.Scratch.Path, Budget: budget, Shallow: true,
+		Writer: r.Writer})
 	return wire.ProbeResponse{Abilities: abilities, There: there, Scratch: room}, err
 }
 
@@ -59,6 +60,7 @@ func (r *Receiver) scan(ctx context.Context, in *wire.Incoming, early *earlyScan
 	var reported time.Time
 	options := tree.Options{
 		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch.Path, Budget: budget, Cold: true, Early: before, Length: request.Length,
+		Writer: r.Writer,
 		Progress: func(p tree.Progress) {
 			if now := time.Now(); now.Sub(reported) > time.Second {
 				reported = now
@@ -147,7 +149,8 @@ func (e *earlyScan) scan(ctx context.Context) error {
 	}
 	_, err = tree.Scan(ctx, tree.Options{
 		Root: e.receiver.Volume, Manifest: e.manifest(), Previous: e.receiver.manifestPath(), Scratch: e.receiver.Scratch.Path, Budget: budget,
-		Cold: true, OnlyLarge: true, Workers: earlyReaders, Progress: func(p tree.Progress) { e.read.Store(p.ReadBytes) },
+		Cold: true, OnlyLarge: true, Workers: earlyReaders, Writer: e.receiver.Writer,
+		Progress: func(p tree.Progress) { e.read.Store(p.ReadBytes) },
 	})
 	return err
 }

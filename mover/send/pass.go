@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/zeebo/blake3"
+	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/mover/content/blocks"
 	"github.com/lodestone-storage/lodestone/mover/content/rsync"
@@ -167,6 +168,9 @@ func (r *run) transferOnce(ctx context.Context, conn *wire.Conn, source, target 
 	if source.Summary().Root == target.Summary().Root {
 		return &moverapi.Passed{}, nil
 	}
+	if err := r.sender.writer.Load().Refuse(source.Summary()); err != nil {
+		return nil, err
+	}
 	if carried, err := r.sendThroughStore(ctx, conn, source, target); err != nil {
 		return nil, err
 	} else if carried {
@@ -287,7 +291,7 @@ func (r *run) blocks(conn *wire.Conn, source, target *tree.Manifest) error {
 
 // rsync runs one variant of rsync.
 func (r *run) rsync(ctx context.Context, conn *wire.Conn, variant rsync.Variant, list *os.File) error {
-	source := rsync.Source{Self: r.sender.Self, Volume: r.sender.Volume, Sent: func(n int) {
+	source := rsync.Source{Self: r.sender.Self, Volume: r.sender.Volume, Rootless: r.sender.writer.Load() != nil, Sent: func(n int) {
 		r.meter.sent.Add(int64(n))
 		if variant != rsync.Prune {
 			r.meter.bytes.Add(int64(n))
@@ -304,6 +308,10 @@ func (r *run) rsync(ctx context.Context, conn *wire.Conn, variant rsync.Variant,
 func (r *run) prepare(ctx context.Context, conn *wire.Conn) (*moverapi.Prepared, error) {
 	r.meter.start("looking at the source", 0, 0)
 	summary, err := r.scanNames(ctx)
+	if errors.Is(err, unix.EACCES) && os.Geteuid() != 0 {
+		return &moverapi.Prepared{Refusals: []moverapi.Refusal{{Reason: fmt.Sprintf("the mover at the source runs as user %d and not as root, "+
+			"and may not read all of the volume (%v): let that user read it", os.Geteuid(), err)}}}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -334,6 +342,15 @@ func (r *run) prepare(ctx context.Context, conn *wire.Conn) (*moverapi.Prepared,
 	}
 	for _, refusal := range tree.Refusals(summary, answer.Abilities, &answer.There) {
 		prepared.Refusals = append(prepared.Refusals, moverapi.Refusal{Path: refusal.Path, Reason: refusal.Reason})
+	}
+	if !r.sender.Block {
+		root, err := tree.OwnershipOf(r.sender.Volume)
+		if err != nil {
+			return nil, err
+		}
+		for _, refusal := range tree.RootRefusals(root, answer.Abilities) {
+			prepared.Refusals = append(prepared.Refusals, moverapi.Refusal{Reason: refusal.Reason})
+		}
 	}
 	here, there := sandbox.ScratchNeeded(names, summary.Hashes)
 	for _, why := range []string{
@@ -429,6 +446,7 @@ func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, e
 	}
 	options := tree.Options{
 		Root: r.sender.Volume, Manifest: r.sender.sourceManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Expect: r.expect,
+		Writer: r.sender.writer.Load(),
 		// Other machines may have written to a device, so this machine's cache of it does not
 		// count.
 		Cold: full || r.sender.Block,
@@ -457,7 +475,7 @@ func (r *run) scanNames(ctx context.Context) (tree.Summary, error) {
 	}
 	return tree.Scan(ctx, tree.Options{
 		Root: r.sender.Volume, Manifest: r.sender.namesManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Shallow: true,
-		Expect: r.expect,
+		Expect: r.expect, Writer: r.sender.writer.Load(),
 	})
 }
 

@@ -47,6 +47,8 @@ type Config struct {
 type Sender struct {
 	Config
 	confined atomic.Bool
+	// writer is who the receiver is, as it last reported; nil: root.
+	writer atomic.Pointer[tree.Writer]
 	// clears are running removals from the store; stopClears ends storeContext and so them.
 	clears       sync.WaitGroup
 	storeContext context.Context
@@ -179,6 +181,7 @@ func (s *Sender) connect(ctx context.Context, meter *Meter) (*wire.Conn, error) 
 		return nil, err
 	}
 	s.confined.Store(answer.Confined)
+	s.writer.Store(answer.Writer)
 	return conn, nil
 }
 

@@ -196,8 +196,8 @@ func printable(path string) string {
 	return cut
 }
 
-// addNeeds records what an entry needs. It is called by one goroutine, in canonical order.
-func (f *findings) addNeeds(e *Entry) {
+// addNeeds records what an entry needs of who writes the target; nil: root. It is called by one goroutine, in canonical order.
+func (f *findings) addNeeds(e *Entry, by *Writer) {
 	at := func(a Ability) { addOccurrence(&f.needs, a, e.Path) }
 	if e.Links > 1 && e.Type != Directory {
 		at(HardLinks)
@@ -213,7 +213,8 @@ func (f *findings) addNeeds(e *Entry) {
 		at(Devices)
 	case Directory, File:
 	}
-	if e.UID != 0 || e.GID != 0 {
+	// RootRefusals is about the root directory.
+	if by == nil && (e.UID != 0 || e.GID != 0) || by != nil && e.Path != "" && !by.owns(e.UID, e.GID) {
 		at(Owners)
 	}
 	if e.Mode&0o7000 != 0 {
@@ -285,6 +286,11 @@ type Abilities struct {
 	// system has no such limit.
 	Bytes  uint64 `json:"bytes"`
 	Inodes uint64 `json:"inodes"`
+	// Writer is the program that tested this; nil: it is root. Root is to whom the root directory belongs.
+	Writer *Writer   `json:"writer,omitempty"`
+	Root   Ownership `json:"root"`
+	// Unwritable says that it may make nothing in the root directory, so that nothing was tested.
+	Unwritable bool `json:"unwritable,omitempty"`
 }
 
 // probeName is the prefix of the name of the directory in which abilities are tested.
@@ -293,10 +299,28 @@ const probeName = ".lodestone-probe-"
 // Probe tests in a new directory inside the target, which it removes again, what the file system
 // and this program can store. An error means that nothing could be tested.
 func Probe(target string) (a Abilities, err error) {
+	if a.Writer, err = Self(); err != nil {
+		return Abilities{}, err
+	}
+	if a.Root, err = OwnershipOf(target); err != nil {
+		return Abilities{}, err
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(target, &s); err != nil {
+		return Abilities{}, fmt.Errorf("ask how much space the target has: %w", err)
+	}
+	a.Bytes = s.Bfree * uint64(s.Frsize)
+	if s.Files > 0 {
+		a.Inodes = s.Ffree
+	}
 	if err := removeOldProbes(target); err != nil {
 		return Abilities{}, err
 	}
 	dir, err := os.MkdirTemp(target, probeName+"*")
+	if a.Writer != nil && errors.Is(err, unix.EACCES) {
+		a.Unwritable = true
+		return a, nil
+	}
 	if err != nil {
 		return Abilities{}, fmt.Errorf("make a directory to try what the target can keep: %w", err)
 	}
@@ -310,14 +334,6 @@ func Probe(target string) (a Abilities, err error) {
 		if err := try(place); err != nil {
 			a.Lacks[ability] = strings.ReplaceAll(err.Error(), dir+"/", "")
 		}
-	}
-	var s unix.Statfs_t
-	if err := unix.Statfs(target, &s); err != nil {
-		return Abilities{}, fmt.Errorf("ask how much space the target has: %w", err)
-	}
-	a.Bytes = s.Bfree * uint64(s.Frsize)
-	if s.Files > 0 {
-		a.Inodes = s.Ffree
 	}
 	return a, nil
 }
@@ -475,6 +491,10 @@ func Refusals(source Summary, target Abilities, there *Summary) (refusals []Refu
 	for _, need := range source.Needs {
 		reason, lacking := target.Lacks[need.Ability]
 		if !lacking {
+			continue
+		}
+		if need.Ability == Owners && target.Writer != nil {
+			refusals = append(refusals, Refusal{need.Path, target.Writer.cannotOwn(need)})
 			continue
 		}
 		refusals = append(refusals, Refusal{need.Path, fmt.Sprintf("the target cannot keep %s (%s); entries that need it: %d",

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,9 @@ func (w *worker) examine(d *dir, name string, before earlierEntry) (seen observa
 		return observation{err: fmt.Errorf("look at %q: %w", path, err)}
 	}
 	s.fill(e)
+	if path == "" && w.options.Writer != nil {
+		e.Mtime = Time{}
+	}
 	if w.options.OnlyLarge && (e.Type != File || e.Size < LargeFrom || before.unchanged(e)) {
 		return observation{}
 	}
@@ -144,6 +148,12 @@ func gone(err error) bool {
 func (w *worker) read(d *dir, name string, seen *observation) (err error) {
 	e := seen.entry
 	content := e.Type == File && e.Size > 0 && !w.options.Shallow
+	if e.Type == File && w.options.Shallow && os.Geteuid() != 0 {
+		// A scan with contents will open it.
+		if err := unix.Faccessat(d.fd, name, unix.R_OK, 0); err != nil {
+			return err
+		}
+	}
 	if content && e.Size < LargeFrom {
 		return w.readFile(d, name, seen)
 	}

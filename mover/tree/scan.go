@@ -49,6 +49,8 @@ type Options struct {
 	// Shallow reads no contents: the manifest has everything else, and cannot be Previous of
 	// another scan.
 	Shallow bool
+	// Writer is who writes the target of the copy; nil: root.
+	Writer *Writer
 	// Length is how many bytes of a block volume ScanDevice reads; 0: all.
 	Length uint64
 	// Workers is how many files or segments are read at once; 0 chooses.
@@ -293,7 +295,7 @@ func (c *collector) entry(seen *observation) error {
 			c.summary.ReadBytes += seen.read
 		}
 	}
-	c.found.addNeeds(e)
+	c.found.addNeeds(e, c.options.Writer)
 	if !seen.large {
 		c.progress(seen.read)
 	}

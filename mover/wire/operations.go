@@ -44,6 +44,8 @@ type HelloResponse struct {
 	Instance string `json:"instance"`
 	// Confined says that the kernel confines the receiver's rsync to the volume.
 	Confined bool `json:"confined"`
+	// Writer is who the receiver is; nil: root.
+	Writer *tree.Writer `json:"writer,omitempty"`
 }
 
 // ProbeResponse is what the target can store, and what is there. For a block volume it is the size,

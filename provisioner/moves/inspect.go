@@ -151,6 +151,11 @@ func (c *Controller) fillRecord(ctx context.Context, r *record.Record, move *v1a
 	if len(there) > 0 {
 		return nil, there[0].refusal
 	}
+	if move.Spec.Rootless {
+		if err := c.chooseUsers(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	if r.Target.Class == "" {
 		r.Target.Class = r.Claims[0].Target.Class
 	}

@@ -3,10 +3,12 @@ package moves
 import (
 	"cmp"
 	"context"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
@@ -26,6 +28,9 @@ func (c *Controller) moverOf(r *record.Record, i int, end record.End) movers.Mov
 	}
 	if end == record.Target {
 		m.Role, m.NoSnapshot = moverapi.Receiver, !record.Before(r.Phase, v1alpha1.MoveFinalSync)
+	}
+	if m.Ref.Cluster != keys.Home {
+		m.User = known.User
 	}
 	m.Keys = known.Keys[m.Role]
 	if known.Store != nil {
@@ -57,9 +62,17 @@ func (c *Controller) nodeFor(ctx context.Context, at site.Site, r *record.Record
 	return c.witness.NodeOfUsers(ctx, at, virtual, r.Claims[i].Source.Ref, r.MoverName(i, end))
 }
 
+// podSecurityRestricted is what an API server says of pods that this standard does not admit.
+const podSecurityRestricted = `violates PodSecurity "restricted:`
+
 // moverAt reads the mover of an end.
 func (c *Controller) moverAt(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (movers.State, error) {
-	m, _, err := copying.Read(ctx, at, c.moverOf(r, i, end))
+	of := c.moverOf(r, i, end)
+	m, _, err := copying.Read(ctx, at, of)
+	if of.User == nil && strings.Contains(m.Problem, podSecurityRestricted) {
+		m.Problem = "its namespace admits no pods of root (Pod Security restricted): make another move with spec.rootless (--rootless), or let " +
+			"the namespace be baseline: " + m.Problem
+	}
 	m.Problem = plain(m.Problem)
 	return m, err
 }

@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,6 +39,7 @@ type Move struct {
 	// More are further flags of movers that are started from now on.
 	More []string
 
+	as               map[string]User
 	claims           map[string]string
 	direct           bool
 	folder           string
@@ -49,6 +52,7 @@ type Move struct {
 func Start(ctx context.Context, setup Setup) (*Move, error) {
 	m := &Move{
 		Program: setup.Program, Source: setup.Source, Target: setup.Target, Without: setup.Without, More: setup.More,
+		as:     setup.As,
 		claims: map[string]string{"send": setup.SourceClaim, "receive": setup.TargetClaim},
 		direct: setup.Direct, watched: setup.Watched, folder: setup.Folder,
 	}
@@ -130,12 +134,21 @@ func (m *Move) start(ctx context.Context, verb string, role moverapi.Role, volum
 	if m.claims[verb] != "" {
 		arguments = append(arguments, "--repository="+m.claims[verb])
 	}
-	var without []string
-	if verb == "receive" {
-		without = m.Without
-	}
 	// Exactly what a mover's container has.
-	arguments = append([]string{"--bounding-set=" + bounding(without), "--", m.Program}, arguments...)
+	var rights []string
+	if as, rootless := m.as[verb]; rootless {
+		arguments = append(arguments, "--rootless")
+		if rights, err = m.rootless(as, scratch, m.path("keys", string(role))); err != nil {
+			return nil, err
+		}
+	} else {
+		var without []string
+		if verb == "receive" {
+			without = m.Without
+		}
+		rights = []string{"--bounding-set=" + bounding(without)}
+	}
+	arguments = slices.Concat(rights, []string{"--", m.Program}, arguments)
 	cmd := exec.CommandContext(ctx, "setpriv", arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -143,6 +156,24 @@ func (m *Move) start(ctx context.Context, verb string, role moverapi.Role, volum
 		return nil, fmt.Errorf("start a mover: %w", err)
 	}
 	return cmd, nil
+}
+
+// rootless gives folders to a user, and returns the options with which setpriv becomes that.
+func (m *Move) rootless(as User, folders ...string) ([]string, error) {
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, as.ID, as.Groups[0]))
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	groups := make([]string, len(as.Groups))
+	for i, group := range as.Groups {
+		groups[i] = strconv.Itoa(group)
+	}
+	return []string{"--reuid=" + strconv.Itoa(as.ID), "--regid=" + groups[0], "--groups=" + strings.Join(groups, ","), "--bounding-set=-all",
+		"--inh-caps=-all", "--no-new-privs"}, nil
 }
 
 // bounding is the set of capabilities of a mover's container without some, for

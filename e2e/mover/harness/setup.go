@@ -15,6 +15,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
+// User is somebody other than root, with at least one group.
+type User struct {
+	ID     int
+	Groups []int
+}
+
 // Setup is what a Move is between.
 type Setup struct {
 	// Program is the mover's program; everything movers need is kept in Folder.
@@ -25,6 +31,9 @@ type Setup struct {
 	Direct bool
 	// Without are capabilities, as in CAP_MKNOD, that the receiver lacks.
 	Without []string
+	// As says who the mover of a verb, send or receive, is: a user and its groups, the first of which is that of its process. It
+	// is root unless that is said here.
+	As map[string]User
 	// Store, if not nil, is what contents are to travel through.
 	Store *moverapi.Ticket
 	// SourceClaim and TargetClaim are where the claim of Store is mounted, if it is one.

@@ -141,6 +141,12 @@ func (r *Receiver) begin() error {
 	}
 	flags := unix.O_RDWR | unix.O_NONBLOCK
 	fd, err := openBeneath(parent, base, flags, 0)
+	if errors.Is(err, unix.EACCES) {
+		// A receiver that is not root may not write its own read-only files. The mode is set again in the end.
+		if err = makeWritable(parent, base); err == nil {
+			fd, err = openBeneath(parent, base, flags, 0)
+		}
+	}
 	var s unix.Stat_t
 	if err == nil {
 		err = unix.Fstat(fd, &s)
@@ -158,7 +164,7 @@ func (r *Receiver) begin() error {
 	} else if err == nil {
 		_ = unix.Close(fd)
 	}
-	if err != nil && errors.Is(err, unix.EXDEV) {
+	if err != nil && (errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EACCES)) {
 		return err
 	}
 	if err == nil || !errors.Is(err, unix.ENOENT) {
@@ -175,6 +181,16 @@ func (r *Receiver) begin() error {
 		return copyAll(old, fd, s.Size)
 	}
 	return nil
+}
+
+// makeWritable gives the owner of a file the right to read and write it.
+func makeWritable(parent int, base string) error {
+	fd, err := openBeneath(parent, base, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o600)
 }
 
 // copyAll copies the content of a file that is being separated from its other names.

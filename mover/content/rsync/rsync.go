@@ -166,6 +166,23 @@ func onlyVanished(complaints string) bool {
 	return complaints != ""
 }
 
+// onlyRootTime reports whether nothing went wrong but that the receiver may not set the time of the volume's root directory.
+func onlyRootTime(here, there Outcome) bool {
+	if here.Code != someNotCopied && (here.Code != 0 || there.Code != someNotCopied) {
+		return false
+	}
+	found := false
+	for line := range strings.SplitSeq(here.Complaints+"; "+there.Complaints, "; ") {
+		switch {
+		case strings.Contains(line, `failed to set times on "`) && strings.HasSuffix(line, `/.": Operation not permitted (1)`):
+			found = true
+		case line != "" && !strings.HasPrefix(line, "rsync error: some files"):
+			return false
+		}
+	}
+	return found
+}
+
 // Op is the name of the exchange in which rsync runs.
 const Op = "rsync"
 
@@ -185,6 +202,8 @@ const shellFD = 3
 type Source struct {
 	// Self is the path of the mover's own program, Volume the directory to copy.
 	Self, Volume string
+	// Rootless says that the receiver is not root, and may not set the time of the volume's root directory.
+	Rootless bool
 	// Sent is called with how many bytes were sent to the receiver since the last call.
 	Sent func(n int)
 }
@@ -251,7 +270,11 @@ func (s Source) Send(ctx context.Context, conn *wire.Conn, variant Variant, list
 	}
 	_ = to.Close()
 	_ = ours.Close()
-	return outcomeError(variant, Outcome{Code: <-exited, Complaints: complaints.Line()}, there)
+	here := Outcome{Code: <-exited, Complaints: complaints.Line()}
+	if s.Rootless && onlyRootTime(here, there) {
+		return nil
+	}
+	return outcomeError(variant, here, there)
 }
 
 // pump sends rsync's output.

@@ -45,3 +45,26 @@ func TestWhatVanishedIsLeftToTheNextRunWhileTheApplicationRuns(t *testing.T) {
 	assert.NoError(t, outcomeError(Redo, Outcome{Code: someVanished}, Outcome{}))
 	assert.ErrorIs(t, outcomeError(Live, Outcome{}, Outcome{Code: 11, Complaints: "write failed: No space left on device (28)"}), ErrNoSpace)
 }
+
+func TestOnlyTheTimeOfTheRootDirectoryIsForgivenToAReceiverThatIsNotRoot(t *testing.T) {
+	const root = `rsync: [generator] failed to set times on "/volume/.": Operation not permitted (1)`
+	const folder = `rsync: [generator] failed to set times on "/volume/a": Operation not permitted (1)`
+	const temporary = `rsync: [receiver] mkstemp "/volume/a/.b.x" failed: Permission denied (13)`
+	const end = "rsync error: some files/attrs were not transferred (see previous errors) (code 23) at main.c(1338) [sender=3.2.7]"
+	for name, row := range map[string]struct {
+		here, there Outcome
+		forgiven    bool
+	}{
+		"said by the sender":        {Outcome{someNotCopied, root + "; " + end}, Outcome{}, true},
+		"said by the receiver":      {Outcome{Code: someNotCopied}, Outcome{someNotCopied, root}, true},
+		"with another folder":       {Outcome{someNotCopied, root + "; " + folder}, Outcome{}, false},
+		"with another complaint":    {Outcome{someNotCopied, root}, Outcome{someNotCopied, temporary}, false},
+		"of a folder":               {Outcome{someNotCopied, folder}, Outcome{}, false},
+		"nothing was said":          {Outcome{Code: someNotCopied}, Outcome{}, false},
+		"it ended in another way":   {Outcome{12, root}, Outcome{}, false},
+		"all is well":               {Outcome{}, Outcome{}, false},
+		"the receiver ended so too": {Outcome{}, Outcome{12, root}, false},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, row.forgiven, onlyRootTime(row.here, row.there)) })
+	}
+}

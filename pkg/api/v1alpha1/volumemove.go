@@ -98,6 +98,14 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="offline cannot be changed: abort the move and make another"
 	Offline MoveOffline `json:"offline,omitempty"`
 
+	// Rootless has the movers in remote clusters run as the pods do that use the claims, and
+	// not as root, so that namespaces of the Pod Security Standard restricted admit them.
+	// What that user cannot keep is refused: files of others, devices, block volumes.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="rootless cannot be changed: abort the move and make another"
+	Rootless bool `json:"rootless,omitempty"`
+
 	// BandwidthLimit is how many bytes a second may travel. Without it: as many as can.
 	//
 	// +optional

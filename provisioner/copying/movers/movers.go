@@ -35,6 +35,8 @@ type Mover struct {
 	Scratch int64
 	// Level is the SELinux level of a sender; empty: none is stated.
 	Level string
+	// User is as whom it runs; nil: as root.
+	User *User
 	// Keys are its one-time keys. Store is the repository through which content travels; nil: none.
 	Keys  moverapi.Files
 	Store *moverapi.Ticket
@@ -58,6 +60,16 @@ func (m Mover) End() string {
 type Owner struct {
 	types.NamespacedName
 	UID types.UID
+}
+
+// User is as whom a mover runs that is not root: as a pod that uses the volume.
+type User struct {
+	ID int64 `json:"id"`
+	// Group is that of its process; nil: that of the image.
+	Group *int64 `json:"group,omitempty"`
+	// Groups are its other groups, FSGroup is the one that the volume belongs to, if its driver can do that.
+	Groups  []int64 `json:"groups,omitempty"`
+	FSGroup *int64  `json:"fsGroup,omitempty"`
 }
 
 // State is the state of a mover.
@@ -169,6 +181,9 @@ func PodSpec(m Mover, node string) corev1.PodSpec {
 					resource.BinarySI)}}},
 		},
 	}
+	if m.User != nil {
+		withoutRoot(&spec, m.User)
+	}
 	if m.Level != "" && m.Role == moverapi.Sender {
 		// Set the level only: tenants must not choose a process's type, user or role. At
 		// the target nobody has the volume yet, and the first pod relabels it.
@@ -186,6 +201,25 @@ func PodSpec(m Mover, node string) corev1.PodSpec {
 		mover.VolumeDevices = []corev1.VolumeDevice{{Name: "volume", DevicePath: "/volume"}}
 	}
 	return spec
+}
+
+// withoutRoot makes a mover's pod one of a user other than root, which the Pod Security Standard restricted admits.
+func withoutRoot(spec *corev1.PodSpec, user *User) {
+	security, mover := spec.SecurityContext, &spec.Containers[0]
+	security.RunAsNonRoot, security.RunAsUser, security.RunAsGroup = ptr.To(true), &user.ID, user.Group
+	security.SupplementalGroups, security.FSGroup = user.Groups, user.FSGroup
+	if user.FSGroup != nil {
+		// The volume of a running pod has it already: nothing is changed below its root then.
+		security.FSGroupChangePolicy = ptr.To(corev1.FSGroupChangeOnRootMismatch)
+	}
+	mover.SecurityContext.Capabilities.Add = nil
+	mover.Args = append(mover.Args, "--rootless")
+	for _, volume := range spec.Volumes {
+		if volume.Secret != nil {
+			// Its files are root's, and nobody else is in this pod.
+			volume.Secret.DefaultMode = ptr.To(int32(0o444))
+		}
+	}
 }
 
 // repositoryGrace is how many seconds a mover may take to delete the move's data in a

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -48,6 +49,28 @@ func TestAMoverHasWhatItNeedsAndNoMore(t *testing.T) {
 		assert.Equal(t, m.Name, spec.Volumes[1].Secret.SecretName)
 		assert.Contains(t, spec.Containers[0].Args, "--move=m1-0")
 		assert.Empty(t, spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields)
+	}
+}
+
+func TestAMoverWithoutRootIsLikeThePodsOfItsVolume(t *testing.T) {
+	user := &movers.User{ID: 12345, Group: ptr.To(int64(23456)), Groups: []int64{34567}, FSGroup: ptr.To(int64(45678))}
+	for _, m := range ends {
+		m.User = user
+		spec := movers.PodSpec(m, "")
+		security, mover := spec.SecurityContext, spec.Containers[0]
+		assert.True(t, *security.RunAsNonRoot)
+		assert.Equal(t, []int64{12345, 23456, 45678}, []int64{*security.RunAsUser, *security.RunAsGroup, *security.FSGroup})
+		assert.Equal(t, []int64{34567}, security.SupplementalGroups)
+		assert.Equal(t, corev1.FSGroupChangeOnRootMismatch, *security.FSGroupChangePolicy, "a volume in use is left as it is")
+		assert.Empty(t, mover.SecurityContext.Capabilities.Add)
+		assert.Contains(t, mover.Args, "--rootless")
+		assert.Equal(t, int32(0o444), *spec.Volumes[1].Secret.DefaultMode, "its keys are root's files")
+
+		m.User = &movers.User{ID: 12345}
+		assert.Nil(t, movers.PodSpec(m, "").SecurityContext.FSGroupChangePolicy, "no group is given to a volume that has none")
+
+		m.User = nil
+		assert.NotContains(t, movers.PodSpec(m, "").Containers[0].Args, "--rootless")
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
@@ -152,6 +153,8 @@ type Claim struct {
 	// Level is the SELinux level in the security context of pods that use the source; empty
 	// if none has one.
 	Level string `json:"level,omitempty"`
+	// User is as whom its movers in remote clusters run; nil: as root.
+	User *movers.User `json:"user,omitempty"`
 	// Yields counts how often the mover at the source was deleted to make way for pods on
 	// another node, Yielded is when last, and YieldedBy is the UID of that mover's pod.
 	Yields    int       `json:"yields,omitempty"`
