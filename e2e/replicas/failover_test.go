@@ -81,8 +81,24 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 	refused := inPhase(t, failOver(t, "proven", made, "", v1alpha1.FenceProven), v1alpha1.MoveFailed)
 	assert.Contains(t, refused.Status.Message, "fail over with spec.failover.fence Declared")
 
+	as := editor(t, namespace)
+	code, _, said := plugin(t, append([]string{"failover", "data", "--yes", "--fence", "Declared"}, as...)...)
+	assert.NotZero(t, code)
+	assert.Contains(t, said, "only who may fence remoteclusters, as an administrator may, can say that nobody writes in a cluster")
+	code, out, said := plugin(t, append([]string{"failover", "data", "--yes"}, as...)...)
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "fail over with spec.failover.fence Declared (--fence Declared)")
+	code, _, said = plugin(t, "failover", "data", "-n", namespace, "--fence", "Declared")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "Type data to go on: ")
+	assert.Equal(t, lost, folder(t, namespace), "nothing was changed")
+
 	began := time.Now()
-	over := inPhase(t, failOver(t, "over", made, "", v1alpha1.FenceDeclared), v1alpha1.MoveRetain)
+	code, out, said = plugin(t, "failover", "deployment/data", "-n", namespace, "--fence", "Declared", "--yes", "-o", "name")
+	require.Zero(t, code, said)
+	over, err := objects(t).In(namespace).Get(t.Context(), strings.TrimPrefix(strings.TrimSpace(out), "volumemove.lodestone.dev/"),
+		metav1.GetOptions{})
+	require.NoError(t, err, out)
 	t.Logf("failed over after %s, pods could not use the claim for %s", time.Since(began).Round(time.Millisecond), over.Status.Downtime)
 	assert.Equal(t, &v1alpha1.FailoverStatus{Version: version.Name, Cut: version.Cut, Fence: v1alpha1.FenceDeclared}, over.Status.Failover)
 	assert.Equal(t, claim.UID, await.Claim(t, bed.Home.Client(), namespace, "data").UID)
@@ -116,18 +132,13 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 		return behind != nil && behind.Labels[keys.MoveOf] == string(over.UID)
 	}, func() any { return inPhase(t, over, v1alpha1.MoveRetain).Status.Message })
 	await.Until(t, "it says what is kept", func() bool {
-		return strings.Contains(inPhase(t, over, v1alpha1.MoveRetain).Status.Message, "kubectl lodestone move rollback over")
+		return strings.Contains(inPhase(t, over, v1alpha1.MoveRetain).Status.Message, "kubectl lodestone move rollback "+over.Name)
 	}, func() any { return inPhase(t, over, v1alpha1.MoveRetain).Status.Message })
 
 	// And back, with what was written at home; what had diverged stays in a snapshot until it is given up.
 	atHome := beyond(t, namespace, counted(t, at)+5)
-	back, err := objects(t).In(namespace).Create(t.Context(), &v1alpha1.VolumeMove{
-		ObjectMeta: metav1.ObjectMeta{Name: "back"},
-		Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"data"}, Target: v1alpha1.MoveTarget{Cluster: "west"}, Into: "over",
-			KeepSourceFor: &metav1.Duration{}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	inPhase(t, back, v1alpha1.MoveDone)
+	code, _, said = plugin(t, append([]string{"failback", "data", "--keep-source-for", "0s"}, as...)...)
+	require.Zero(t, code, said)
 	assert.Equal(t, lost, folder(t, namespace))
 	beyond(t, namespace, atHome)
 	over = inPhase(t, over, v1alpha1.MoveRetain)

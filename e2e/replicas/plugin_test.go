@@ -191,7 +191,7 @@ func TestThePluginSaysWhichCopyThereIsOfALostCluster(t *testing.T) {
 	}
 	t.Cleanup(end)
 	const has = `; the home cluster has a copy of claim "data", `
-	use := " (version 1): " + replica.Copy{}.Use()
+	use := " (version 1): " + replica.Copy{Namespace: namespace, Claim: "data"}.Use()
 	await.Until(t, "why says of the claim which copy there is", func() bool {
 		line := firstLine(t, "pvc/data", "-n", namespace)
 		return strings.Contains(line, `, but its data is in cluster "west", which does not answer: `) && strings.Contains(line, has) &&
@@ -208,7 +208,7 @@ func TestThePluginSaysWhichCopyThereIsOfALostCluster(t *testing.T) {
 	// Nobody removes the copy by mistake now.
 	code, _, said = plugin(t, "replicate", "delete", "data", "-n", namespace, "--yes")
 	assert.Equal(t, 3, code)
-	assert.Contains(t, said, "so the copy may be all that is left of it: "+replica.Copy{}.Use())
+	assert.Contains(t, said, "so the copy may be all that is left of it: "+replica.Copy{Namespace: namespace, Claim: "data"}.Use())
 	_, out, _ = plugin(t, "doctor")
 	assert.Regexp(t, `(?m)^(ok|problem|warning) +replicas +`, out)
 

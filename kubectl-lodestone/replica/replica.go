@@ -185,6 +185,11 @@ func (c Copy) Has(place string, now time.Time) string {
 	return text
 }
 
+// Look says how a version is used of a claim that has no volume any more, for which nothing can be failed over.
+func (c Copy) Look() string {
+	return "docs/replicas.md#look-into-a-version says how to make a new claim of it"
+}
+
 // Use says how the copy is used once the cluster of the claim is lost. All commands say it in these words, and nowhere else.
 func (c Copy) Use() string {
 	return fmt.Sprintf("kubectl lodestone failover %s -n %s --fence Declared has the claim use it", c.Claim, c.Namespace)

@@ -100,7 +100,11 @@ func (s Setting) copyOf(claim Claim) string {
 		case s.away(c.Standby) != "":
 			unsealed = cmp.Or(unsealed, c.Has(place(c.Standby), s.Now)+", and does not answer either")
 		default:
-			return c.Has(place(c.Standby), s.Now) + ": " + c.Use()
+			how := c.Use()
+			if claim.Volume == nil {
+				how = c.Look()
+			}
+			return c.Has(place(c.Standby), s.Now) + ": " + how
 		}
 	}
 	return unsealed

@@ -44,7 +44,7 @@ func state(status metav1.ConditionStatus, reason, message string) func(*v1alpha1
 }
 
 func TestWhatWaitsForALostClusterIsToldWhichCopyThereIs(t *testing.T) {
-	use := replica.Copy{}.Use()
+	use := replica.Copy{Namespace: "shop", Claim: "data"}.Use()
 	const bound = `claim "data" is bound, but its data is in cluster "west", which does not answer: connection refused`
 	for name, test := range map[string]struct {
 		claim   Claim
@@ -70,7 +70,7 @@ func TestWhatWaitsForALostClusterIsToldWhichCopyThereIs(t *testing.T) {
 		"its volume is gone with it": {claim: claim(boundIn("west"), func(c *Claim) {
 			c.Claim.Status.Phase, c.Class, c.Volume = corev1.ClaimLost, nil, nil
 		}), setting: silent(copied("data-east", "east", 7*time.Minute)), want: `claim "data" has lost its volume "pvc-1": restore the data from a ` +
-			`backup, or delete the claim; cluster "east" has a copy of claim "data", 7m old (version 12): ` + use},
+			`backup, or delete the claim; cluster "east" has a copy of claim "data", 7m old (version 12): ` + replica.Copy{}.Look()},
 		"nobody may read RemoteClusters": {claim: claim(boundIn("west")), setting: silent(copied("data-east", "east", 7*time.Minute),
 			func(s *Setting) { s.Clusters, s.ClustersUnknown = nil, true }), want: `claim "data" is bound: its data is in cluster "west"`, fine: true},
 		"the cluster answers": {claim: claim(boundIn("west")), setting: setting(copied("data-east", "east", 7*time.Minute)),
@@ -90,7 +90,7 @@ func TestWhatWaitsForALostClusterIsToldWhichCopyThereIs(t *testing.T) {
 }
 
 func TestAPodOfALostClusterIsToldWhichCopyThereIs(t *testing.T) {
-	use := replica.Copy{}.Use()
+	use := replica.Copy{Namespace: "shop", Claim: "data"}.Use()
 	has := `; cluster "east" has a copy of claim "data", 7m old (version 12): ` + use
 	s := silent(copied("data-east", "east", 7*time.Minute))
 	waiting := Pod{Pod: pod(), Claims: []Claim{claim(boundIn("west"))}}
