@@ -86,12 +86,13 @@ Each claim gets a version of its own: those of several claims are of different m
 	}
 	command.Flags().StringVar(&f.to, "to", "", "use the copy in this cluster; needed only if a claim has several")
 	command.Flags().StringVar(&f.version, "version", "", "name of the version, as replicate status -o yaml shows it; by default the newest")
-	command.Flags().StringVar(&f.fence, "fence", f.fence, "how it is known that nobody writes to the volume that the claim has: Proven asks its "+
-		"cluster, Declared has you vouch for one that does not answer")
+	command.Flags().StringVar(&f.fence, "fence", f.fence, "how it is known that nobody writes to the volume that the claim has: Proven asks "+
+		"its cluster, Declared has you vouch for one that does not answer")
 	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	command.Flags().BoolVar(&o.Detach, "detach", false, "do not wait until it is done")
 	command.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, or what forbids it, and do nothing")
-	o.Output.Add(command, "write the VolumeMove that did it, also if it failed; those of several claims as one List", cli.JSON, cli.YAML, cli.Name)
+	o.Output.Add(command, "write the VolumeMove that did it, also if it failed; those of several claims as one List", cli.JSON, cli.YAML,
+		cli.Name)
 	cli.CompleteFlag(command, flags, "to", cli.Clusters)
 	_ = command.RegisterFlagCompletionFunc("fence", cobra.FixedCompletions([]string{string(v1alpha1.FenceProven),
 		string(v1alpha1.FenceDeclared)}, cobra.ShellCompDirectiveNoFileComp))
@@ -160,8 +161,8 @@ func chooseReplica(all []v1alpha1.VolumeReplica, claim, to, version string) (*v1
 	case len(found) == 0 && to != "":
 		return nil, cli.Refuse("claim %q has no second copy in cluster %q: kubectl lodestone replicate status shows which there are", claim, to)
 	case len(found) == 0:
-		return nil, cli.Refuse("claim %q has no second copy, so there is nothing that it could get: kubectl lodestone replicate has one kept for "+
-			"the next time", claim)
+		return nil, cli.Refuse("claim %q has no second copy, so there is nothing that it could get: kubectl lodestone replicate has one kept "+
+			"for the next time", claim)
 	case len(found) > 1:
 		slices.Sort(at)
 		return nil, cli.Misuse("claim %q has several second copies: say which with --to %s", claim, cli.Or(slices.Compact(at)))
@@ -238,6 +239,6 @@ func failedOver(move *v1alpha1.VolumeMove) string {
 	if len(move.Status.Claims) > 0 && move.Status.Claims[0].Source != nil {
 		from = move.Status.Claims[0].Source.Cluster
 	}
-	return text + fmt.Sprintf("; its volume in cluster %s is kept (kubectl lodestone failback %s -n %s goes back there, kubectl lodestone move "+
-		"finalize %s -n %s removes it)", from, move.Name, move.Namespace, move.Name, move.Namespace)
+	return text + fmt.Sprintf("; its volume in cluster %s is kept (kubectl lodestone failback %s -n %s goes back there, kubectl lodestone "+
+		"move finalize %s -n %s removes it)", from, move.Name, move.Namespace, move.Name, move.Namespace)
 }

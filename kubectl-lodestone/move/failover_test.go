@@ -14,8 +14,10 @@ import (
 
 // copied is a VolumeReplica of a claim with versions at a standby.
 func copied(claim, standby string, versions ...string) v1alpha1.VolumeReplica {
-	r := v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claim + "-" + standby}, Spec: v1alpha1.VolumeReplicaSpec{
-		Claims: []string{claim}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: standby}}}}
+	r := v1alpha1.VolumeReplica{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claim + "-" + standby},
+		Spec:       v1alpha1.VolumeReplicaSpec{Claims: []string{claim}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: standby}}},
+	}
 	if len(versions) == 0 {
 		return r
 	}
@@ -64,7 +66,8 @@ func TestWhatBecameOfAFailoverIsSaid(t *testing.T) {
 		Claims: []string{"data"}, Failover: &v1alpha1.MoveFailover{}}}
 	move.Status.Target = &v1alpha1.MovePlace{Cluster: "west"}
 	move.Status.Claims = []v1alpha1.MovedClaim{{Name: "data", Source: &v1alpha1.MovePlace{Cluster: "east"}}}
-	move.Status.Failover = &v1alpha1.FailoverStatus{Cut: metav1.NewTime(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)), Fence: v1alpha1.FenceDeclared}
-	assert.Equal(t, "data now in cluster west; it has what was written until 2026-01-01T12:00:00Z (fence: Declared); its volume in cluster east is "+
-		"kept (kubectl lodestone failback data-1 -n shop goes back there, kubectl lodestone move finalize data-1 -n shop removes it)", report(move))
+	move.Status.Failover = &v1alpha1.FailoverStatus{Cut: metav1.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), Fence: v1alpha1.FenceDeclared}
+	assert.Equal(t, "data now in cluster west; it has what was written until 2026-01-01T12:00:00Z (fence: Declared); its volume in cluster "+
+		"east is kept (kubectl lodestone failback data-1 -n shop goes back there, kubectl lodestone move finalize data-1 -n shop removes it)",
+		report(move))
 }

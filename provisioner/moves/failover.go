@@ -167,7 +167,8 @@ func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record,
 }
 
 // readVersion returns the snapshot of a version, which must be as it was sealed.
-func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Failover, namespace string) (*volumesnapshot.Snapshot, error) {
+func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Failover,
+	namespace string) (*volumesnapshot.Snapshot, error) {
 	if at.Dynamic == nil {
 		return nil, refuse("the cluster of the versions serves no VolumeSnapshots now: install their CRDs and controller there again")
 	}

@@ -397,7 +397,9 @@ func keptUntil(o steps.Observation) time.Time {
 // Overdue says whether the copy at the source still exists after it should have been
 // deleted.
 func Overdue(o steps.Observation) bool {
-	return o.Record.Phase == v1alpha1.MoveFinalize || o.Record.Phase == v1alpha1.MoveRetain && o.Record.Failover == nil && o.Next == "" && !o.Now.Before(keptUntil(o))
+	r := o.Record
+	return r.Phase == v1alpha1.MoveFinalize ||
+		r.Phase == v1alpha1.MoveRetain && r.Failover == nil && o.Next == "" && !o.Now.Before(keptUntil(o))
 }
 
 // cleanUpSource is the step that catches up on the changes of Commit at the source, if its
