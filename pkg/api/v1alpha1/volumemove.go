@@ -43,7 +43,7 @@ type VolumeMoveList struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt) && has(self.into) == has(oldSelf.into) && has(self.failover) == has(oldSelf.failover)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
 // +kubebuilder:validation:XValidation:rule="!has(self.into) || !has(self.adopt) && !has(self.className) && !has(self.target.node)",message="into goes with neither adopt, className nor target.node"
-// +kubebuilder:validation:XValidation:rule="!has(self.failover) || size(self.claims) == 1 && has(self.target.cluster) && !has(self.adopt) && !has(self.into) && !has(self.className)",message="failover is for one claim and to a cluster, and goes with neither adopt, into nor className"
+// +kubebuilder:validation:XValidation:rule="!has(self.failover) || size(self.claims) == 1 && has(self.target.cluster) && !has(self.adopt) && !has(self.into) && !has(self.className) && !has(self.rootless)",message="failover is for one claim and to a cluster, and goes with neither adopt, into, className nor rootless"
 // +kubebuilder:validation:XValidation:rule="!has(self.adopt) || size(self.claims) == 1 && !has(self.dryRun)",message="adopt is for one claim, and has no dry run"
 type VolumeMoveSpec struct {
 	// Claims are the names of the claims, in this namespace. They move together:
