@@ -35,6 +35,8 @@ func (c *Controller) act(ctx context.Context, w *activeReplica, o decide.Observa
 	}
 	if refused.Text != "" {
 		w.refused, w.refusedAt = refused, time.Now()
+		// It may have been its turn to begin a point.
+		c.wakeNext()
 	}
 	return err
 }
@@ -131,6 +133,9 @@ func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Re
 	}
 	if w.record != nil {
 		c.Metrics.saved(w.record.record, next)
+		if w.record.record.Point != nil && next.Point == nil {
+			c.wakeNext()
+		}
 	}
 	w.record, w.refused = written, decide.Refusal{}
 	return nil

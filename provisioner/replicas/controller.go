@@ -183,6 +183,9 @@ func (c *Controller) sync(ctx context.Context, key replicaKey) (after time.Durat
 			return c.failed(ctx, w, o, err)
 		}
 		step := decide.Next(o)
+		if o.Record != nil && o.Replica != nil {
+			c.Records.awaitTurn(decide.TurnOf(o), step.AwaitsTurn)
+		}
 		if step.Over {
 			c.drop(w)
 			return 0, nil
@@ -197,6 +200,13 @@ func (c *Controller) sync(ctx context.Context, key replicaKey) (after time.Durat
 		}
 	}
 	return time.Millisecond, nil
+}
+
+// wakeNext has those looked at whose turn it is to begin a point.
+func (c *Controller) wakeNext() {
+	for _, r := range c.Records.turns(time.Now()) {
+		c.queue.Add(replicaKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID})
+	}
 }
 
 // failed reports an error of an API server, after which the step is tried again.

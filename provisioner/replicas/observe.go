@@ -45,7 +45,7 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	o.Record = w.record.record
 	r := o.Record
 	o.FailedOver = c.FailedOver(r.ClaimUID)
-	o.Moving, o.MayBegin = c.Moving(r.ClaimUID), c.Records.points() < mostPoints
+	o.Moving, o.MayBegin = c.Moving(r.ClaimUID), o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now)
 	w.sees(r, o.Now)
 	if err := c.observeStandby(ctx, &o); err != nil {
 		return o, err

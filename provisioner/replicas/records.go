@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
@@ -20,10 +23,14 @@ import (
 type Records struct {
 	mu      sync.Mutex
 	records map[types.UID]*record.Record
+	// waiting are those whose next point is due and waits until fewer are being made.
+	waiting map[types.UID]decide.Turn
 }
 
 // NewRecords returns empty Records.
-func NewRecords() *Records { return &Records{records: map[types.UID]*record.Record{}} }
+func NewRecords() *Records {
+	return &Records{records: map[types.UID]*record.Record{}, waiting: map[types.UID]decide.Turn{}}
+}
 
 // Uses says whether a replica has, or may have, something in a namespace of a cluster.
 func (r *Records) Uses(cluster, namespace string) bool {
@@ -66,11 +73,48 @@ func (r *Records) points() (n int) {
 	return n
 }
 
+// hasTurn says whether a replica may begin a point now.
+func (r *Records) hasTurn(turn decide.Turn, now time.Time) bool {
+	free := mostPoints - r.points()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if waits, ok := r.waiting[turn.UID]; ok {
+		turn.Since = waits.Since
+	}
+	return decide.HasTurn(turn, slices.Collect(maps.Values(r.waiting)), now, free)
+}
+
+// awaitTurn notes whether a replica waits for its turn.
+func (r *Records) awaitTurn(turn decide.Turn, waits bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before, ok := r.waiting[turn.UID]; ok {
+		turn.Since = before.Since
+	}
+	if r.waiting[turn.UID] = turn; !waits {
+		delete(r.waiting, turn.UID)
+	}
+}
+
+// turns returns the records of those that wait and have their turn now.
+func (r *Records) turns(now time.Time) (next []*record.Record) {
+	free := mostPoints - r.points()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uid := range decide.Turns(slices.Collect(maps.Values(r.waiting)), now, free) {
+		if known := r.records[uid]; known != nil {
+			next = append(next, known)
+		}
+	}
+	return next
+}
+
 func (r *Records) set(uid types.UID, next *record.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if next == nil {
 		delete(r.records, uid)
+		delete(r.waiting, uid)
 	} else {
 		r.records[uid] = next
 	}

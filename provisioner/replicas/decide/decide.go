@@ -29,7 +29,7 @@ type Observation struct {
 	Moving bool
 	// FailedOver is when the last failover of the claim began that is not over, zero if there is none.
 	FailedOver time.Time
-	// MayBegin says that a point may begin: only so many are made at once.
+	// MayBegin says that it is this replica's turn to begin a point: only so many are made at once.
 	MayBegin bool
 	// Refused is why the last try to begin with the replica or a point was refused, at RefusedAt; empty: it was not.
 	Refused   Refusal
@@ -103,6 +103,8 @@ type Step struct {
 	Say, Reason string
 	// After is when to look again, 0: when something changes.
 	After time.Duration
+	// AwaitsTurn says that a point would begin if fewer were being made.
+	AwaitsTurn bool
 	// Over says that nothing is left of the replica.
 	Over bool
 }
@@ -174,6 +176,8 @@ const (
 	// soon is how often a point is looked at: nobody waits for it, and each look is a dozen requests.
 	soon   = time.Second
 	seldom = 10 * time.Second
+	// turnAgain is when a replica that waits for its turn is looked at if nobody wakes it.
+	turnAgain = time.Minute
 	// askAgain is when what was refused is tried again.
 	askAgain = 15 * time.Second
 )
@@ -231,7 +235,8 @@ func idle(o Observation) Step {
 	case wait > 0:
 		return Step{After: wait}
 	case !o.MayBegin:
-		return Step{Say: "the next point waits for its turn: as many are being made as may be at once", Reason: Waiting, After: seldom}
+		return Step{Say: "the next point waits for its turn: as many are being made as may be at once", Reason: Waiting, After: turnAgain,
+			AwaitsTurn: true}
 	}
 	return Step{Action: BeginPoint{}}
 }
