@@ -139,32 +139,21 @@ var namedBy = []cli.Kind{cli.Claim, cli.Move}
 
 // oneMove checks the arguments of a command that takes one move, named by itself or by a claim.
 func oneMove(cmd *cobra.Command, args []string) error {
-	references, err := cli.SomeReferences(cmd, args, namedBy...)
-	if err == nil && len(references) > 1 {
-		err = cli.Misuse("%q is one argument too many: the command takes one move at a time; usage: %s", args[len(args)-1], cmd.UseLine())
-	}
-	return err
+	return cli.OneOf(cmd, args, "move", namedBy...)
 }
 
 // completeMoves completes the claims that moves have, and the moves.
 func completeMoves(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 || strings.Contains(toComplete, "/") {
-			return cli.CompleteReferences(flags, true, nil, namedBy...)(cmd, args, toComplete)
+	return cli.CompleteOneOf(flags, func(ctx context.Context, home *cli.Cluster, namespace string) (names []string, err error) {
+		moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
 		}
-		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
-			moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			var names []string
-			for _, move := range moves.Items {
-				names = append(append(names, move.Name), move.Spec.Claims...)
-			}
-			slices.Sort(names)
-			return slices.Compact(names), nil
-		})(cmd, args, toComplete)
-	}
+		for _, move := range moves.Items {
+			names = append(append(names, move.Name), move.Spec.Claims...)
+		}
+		return names, nil
+	}, namedBy...)
 }
 
 // find returns the move that arguments name: see choose.

@@ -1,7 +1,6 @@
 package move
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -73,7 +71,7 @@ data travels.`,
 				return cli.WriteAll(output, streams.Out, kind, moves.Items)
 			}
 			if len(moves.Items) == 0 {
-				return noMoves(cmd.Context(), home, streams.Out, namespace, scope.Selector)
+				return home.None(cmd.Context(), streams.Out, "moves", namespace, scope.Selector)
 			}
 			if err := table(streams.Out, moves.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil || len(args) == 0 {
 				return err
@@ -93,22 +91,6 @@ func unlisted(home *cli.Cluster, err error) error {
 		return home.NotInstalled()
 	}
 	return home.Explain("list VolumeMoves", err)
-}
-
-// noMoves says that there are no moves, if there is the namespace.
-func noMoves(ctx context.Context, home *cli.Cluster, out io.Writer, namespace, selector string) error {
-	text := "there are no moves"
-	if selector != "" {
-		text += " with labels " + selector
-	}
-	if namespace != metav1.NamespaceAll {
-		if err := home.RequireNamespace(ctx, namespace); err != nil {
-			return err
-		}
-		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
-	}
-	_, err := fmt.Fprintln(out, text)
-	return err
 }
 
 // table lists moves, the latest last: with namespaces if they are of several, and with more columns if wide.

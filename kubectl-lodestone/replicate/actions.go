@@ -169,33 +169,21 @@ var namedBy = []cli.Kind{cli.Claim, cli.Replica}
 
 // oneReplica checks the arguments of a command that takes one VolumeReplica, named by itself or by a claim.
 func oneReplica(cmd *cobra.Command, args []string) error {
-	references, err := cli.SomeReferences(cmd, args, namedBy...)
-	if err == nil && len(references) > 1 {
-		err = cli.Misuse("%q is one argument too many: the command takes one VolumeReplica at a time; usage: %s", args[len(args)-1],
-			cmd.UseLine())
-	}
-	return err
+	return cli.OneOf(cmd, args, "VolumeReplica", namedBy...)
 }
 
 // completeReplicas completes the claims that have copies, and the VolumeReplicas.
 func completeReplicas(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 || strings.Contains(toComplete, "/") {
-			return cli.CompleteReferences(flags, true, nil, namedBy...)(cmd, args, toComplete)
+	return cli.CompleteOneOf(flags, func(ctx context.Context, home *cli.Cluster, namespace string) (names []string, err error) {
+		list, err := home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
 		}
-		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
-			list, err := home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
-			if err != nil {
-				return nil, err
-			}
-			var names []string
-			for _, r := range list.Items {
-				names = append(append(names, r.Name), r.Spec.Claims...)
-			}
-			slices.Sort(names)
-			return slices.Compact(names), nil
-		})(cmd, args, toComplete)
-	}
+		for _, r := range list.Items {
+			names = append(append(names, r.Name), r.Spec.Claims...)
+		}
+		return names, nil
+	}, namedBy...)
 }
 
 // find returns the VolumeReplica that arguments name: see choose.

@@ -2,7 +2,6 @@ package replicate
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -72,7 +71,7 @@ and what is wrong.`,
 				return cli.WriteAll(output, streams.Out, kind, list.Items)
 			}
 			if len(list.Items) == 0 {
-				return none(cmd.Context(), home, streams.Out, namespace, scope.Selector)
+				return home.None(cmd.Context(), streams.Out, "VolumeReplicas", namespace, scope.Selector)
 			}
 			return show(streams.Out, list.Items, scope.Everywhere, output.Format == cli.Wide, time.Now())
 		},
@@ -81,22 +80,6 @@ and what is wrong.`,
 		cli.JSON, cli.YAML, cli.Wide, cli.Name)
 	scope.Add(command, "the VolumeReplicas")
 	return command
-}
-
-// none says that there are no VolumeReplicas, if there is the namespace.
-func none(ctx context.Context, home *cli.Cluster, out io.Writer, namespace, selector string) error {
-	text := "there are no VolumeReplicas"
-	if selector != "" {
-		text += " with labels " + selector
-	}
-	if namespace != metav1.NamespaceAll {
-		if err := home.RequireNamespace(ctx, namespace); err != nil {
-			return err
-		}
-		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
-	}
-	_, err := fmt.Fprintln(out, text)
-	return err
 }
 
 // show prints VolumeReplicas as a table, and below it what is wrong with each.
