@@ -60,7 +60,7 @@ func whatIsKept(c *record.Claim, earlier *record.Record) *record.Kept {
 	if s := earlier.Claims[i].Snapshot; !s.Keeps || s.Gone {
 		kept.NoSnapshot = cmp.Or(s.Why, "VolumeMove "+earlier.Name+" took none")
 	} else {
-		kept.Snapshot = nameOf(s)
+		kept.Snapshot, kept.Stays = nameOf(s), earlier.Failover != nil
 	}
 	return &kept
 }
@@ -73,7 +73,11 @@ func nameOf(s *record.Snapshot) string {
 func WhatIsWritten(known *record.Claim) string {
 	kept := "no snapshot of it could be taken: " + known.Kept.NoSnapshot
 	if known.Kept.Snapshot != "" {
-		kept = "as it was it is in " + known.Kept.Snapshot + " until this move is committed"
+		until := "this move is committed"
+		if known.Kept.Stays {
+			until = "kubectl lodestone move finalize " + known.Kept.Name
+		}
+		kept = "as it was it is in " + known.Kept.Snapshot + " until " + until
 	}
 	return fmt.Sprintf("the copy of claim %s that VolumeMove %s kept is written to, and is no longer one to fall back on (%s); the copy in "+
 		"use stays whole", known.Name, known.Kept.Name, kept)

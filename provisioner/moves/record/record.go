@@ -207,7 +207,9 @@ type Kept struct {
 	UID  types.UID `json:"uid"`
 	// Snapshot names what that move keeps of it as it was before this move writes to it; empty: nothing, and NoSnapshot says
 	// why. Both are empty until that move has handed the copy over.
-	Snapshot   string `json:"snapshot,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"`
+	// Stays says that the snapshot is kept after this move, until that one is finalized: it was a failover.
+	Stays      bool   `json:"stays,omitempty"`
 	NoSnapshot string `json:"noSnapshot,omitempty"`
 }
 
