@@ -143,6 +143,8 @@ func space(t *testing.T) string {
 	testbed.Require(t)
 	harness.Require(t)
 	able.Store(true)
+	// The test before may have started the provisioner anew, and kube-scheduler does not look again when a cluster is Ready.
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	name := "moves-" + rand.String(6)
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()

@@ -65,7 +65,7 @@ func TestThePluginMovesAVolumeAndSaysHowThatGoes(t *testing.T) {
 	require.NoError(t, err)
 	var done *v1alpha1.VolumeMove
 	for i := range list.Items {
-		if list.Items[i].Status.Phase != v1alpha1.MoveFailed {
+		if !list.Items[i].Spec.DryRun {
 			done = &list.Items[i]
 		}
 	}

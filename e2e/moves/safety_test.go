@@ -382,6 +382,9 @@ func TestTheProvisionerMayDoNothingToPodsButEndThemAndOpenTheirGate(t *testing.T
 
 	create := func(name string, claims ...string) *corev1.Pod {
 		pod := fabric.NewPod(namespace, name, claims...)
+		if name == "remote" {
+			pod.Finalizers = []string{keys.RemotePodFinalizer}
+		}
 		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gate}, {Name: "example.com/own"}}
 		made, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -389,17 +392,20 @@ func TestTheProvisionerMayDoNothingToPodsButEndThemAndOpenTheirGate(t *testing.T
 	}
 	create("db", "data")
 	create("web")
+	create("remote", "data")
 	patch := func(name, patch string) error {
 		_, err := pods.Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
 	open := `{"spec":{"schedulingGates":[{"$patch":"delete","name":"lodestone.dev/moving"}]}}`
 	for name, row := range map[string]struct{ pod, patch, refusal string }{
-		"an image":              {"db", `{"spec":{"containers":[{"name":"app","image":"evil"}]}}`, "nothing of a pod but its gate"},
-		"a node":                {"db", `{"spec":{"nodeSelector":{"a":"b"}}}`, "nothing of a pod but its gate"},
-		"a label":               {"db", `{"metadata":{"labels":{"app":"evil"}}}`, "nothing of a pod but its gate"},
-		"an annotation":         {"db", `{"metadata":{"annotations":{"a":"b"}}}`, "nothing of a pod but its gate"},
-		"a finalizer":           {"db", `{"metadata":{"finalizers":["a.example.com/b"]}}`, "nothing of a pod but its gate"},
+		"an image":      {"db", `{"spec":{"containers":[{"name":"app","image":"evil"}]}}`, "nothing of a pod but its gate"},
+		"a node":        {"db", `{"spec":{"nodeSelector":{"a":"b"}}}`, "nothing of a pod but its gate"},
+		"a label":       {"db", `{"metadata":{"labels":{"app":"evil"}}}`, "nothing of a pod but its gate"},
+		"an annotation": {"db", `{"metadata":{"annotations":{"a":"b"}}}`, "nothing of a pod but its gate"},
+		"a finalizer":   {"db", `{"metadata":{"finalizers":["a.example.com/b"]}}`, "only the finalizer of remote pods off a pod"},
+		"a live pod of a cluster": {"remote", `{"metadata":{"$deleteFromPrimitiveList/finalizers":["lodestone.dev/remote-pod"]}}`,
+			"only of one that is being deleted"},
 		"the gate of another":   {"db", `{"spec":{"schedulingGates":[{"$patch":"delete","name":"example.com/own"}]}}`, "only its own gate"},
 		"a pod without a claim": {"web", open, "only pods that use a claim"},
 	} {
