@@ -44,6 +44,7 @@ const (
 var (
 	bed         = &fabric.Fabric{}
 	provisioner *fabric.Program
+	virtualNode *fabric.Program
 	drivers     = map[string]*sidecars.Driver{}
 )
 
@@ -72,7 +73,7 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartAgent(ctx); err != nil {
 			return err
 		}
-		if _, err := bed.StartVirtualNode(ctx); err != nil {
+		if virtualNode, err = bed.StartVirtualNode(ctx); err != nil {
 			return err
 		}
 		kubeconfig, err := bed.Tenant(ctx, nil)
@@ -165,18 +166,24 @@ func space(t *testing.T) string {
 const script = `n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
 while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.05; done`
 
+// counter returns a pod that counts in claim data.
+func counter(namespace, name string) *corev1.Pod {
+	pod := fabric.NewPod(namespace, name, "data")
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
+	pod.Spec.Containers = []corev1.Container{{
+		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
+		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+	}}
+	return pod
+}
+
 // counts makes a claim of a class, which gets its volume in a cluster, and a Deployment that counts in it and may then run anywhere.
 func counts(t *testing.T, namespace, class, cluster string) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
 	_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", class), metav1.CreateOptions{})
 	require.NoError(t, err)
-	pod := fabric.NewPod(namespace, "first", "data")
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
-	pod.Spec.Containers = []corev1.Container{{
-		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
-		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
-	}}
+	pod := counter(namespace, "first")
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
 	first := fabric.AtHome(pod.DeepCopy())
 	if cluster != keys.Home {
@@ -228,13 +235,19 @@ func folder(t *testing.T, namespace string) string {
 	if ref.Cluster == keys.Home {
 		cluster = bed.Home
 	}
-	behind := await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
-	if behind == nil || behind.Spec.VolumeName == "" {
+	return folderOf(t, cluster, ref.Namespace, ref.Name)
+}
+
+// folderOf returns the folder that stands for the volume of a real claim; empty while it has none.
+func folderOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) string {
+	t.Helper()
+	claim := await.Claim(t, cluster.Client(), namespace, name)
+	if claim == nil || claim.Spec.VolumeName == "" {
 		return ""
 	}
-	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
-	require.NotNil(t, real)
-	path, err := bed.Disks.Of(real)
+	volume := await.Volume(t, cluster.Client(), claim.Spec.VolumeName)
+	require.NotNil(t, volume)
+	path, err := bed.Disks.Of(volume)
 	require.NoError(t, err)
 	return path
 }

@@ -39,6 +39,7 @@ const (
 	Move          Kind = "volumemove"
 	Replica       Kind = "volumereplica"
 	RemoteCluster Kind = "remotecluster"
+	HomeCluster   Kind = "homecluster"
 )
 
 // kindNames are the names that kubectl has for each kind, and those that messages use.
@@ -56,6 +57,7 @@ var kindNames = map[Kind][]string{
 	Move:          {"volumemove", "volumemoves", "volumemove.lodestone.dev", "volumemoves.lodestone.dev"},
 	Replica:       {"volumereplica", "volumereplicas", "vreplica", "volumereplica.lodestone.dev", "volumereplicas.lodestone.dev"},
 	RemoteCluster: {"remotecluster", "remoteclusters", "remotecluster.lodestone.dev", "remoteclusters.lodestone.dev"},
+	HomeCluster:   {"homecluster", "homeclusters", "homecluster.remote.lodestone.dev", "homeclusters.remote.lodestone.dev"},
 }
 
 // Noun is what messages call an object of the kind.
@@ -71,6 +73,8 @@ func (k Kind) Noun() string {
 		return "VolumeReplica"
 	case RemoteCluster:
 		return "RemoteCluster"
+	case HomeCluster:
+		return "HomeCluster"
 	case Pod, Deployment, StatefulSet, ReplicaSet, DaemonSet, Job, Namespace, Node:
 	}
 	return string(k)
@@ -254,6 +258,8 @@ func (c *Cluster) list(ctx context.Context, namespace string, kind Kind) (runtim
 		return c.Moves.Replicas(namespace).List(ctx, all)
 	case RemoteCluster:
 		return c.Remotes.List(ctx, all)
+	case HomeCluster:
+		return c.Remote.HomeClusters().List(ctx, all)
 	}
 	return nil, fmt.Errorf("objects of kind %s cannot be listed", kind)
 }
@@ -268,6 +274,9 @@ func (c *Cluster) Missing(ctx context.Context, kind Kind, namespace, name string
 	what := kind.Noun()
 	names, err := c.Names(ctx, namespace, kind)
 	switch {
+	case len(names) == 0 && kind == HomeCluster:
+		return fmt.Errorf("there is no %s %q, nor any other, in the cluster of context %q: give --context of the remote cluster", what, name,
+			c.Context)
 	case err != nil:
 		return fmt.Errorf("there is no %s %q%s: %s lists them", what, name, in, listing(kind, namespace))
 	case len(names) == 0 && kind == RemoteCluster:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/component-base/version"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/adopt"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/choose"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
@@ -97,7 +98,7 @@ command line; 3 refused, because it would harm data or a peering that exists.`,
 	root.AddCommand(install.New(flags, streams), install.NewUninstall(flags, streams))
 	root.AddCommand(peer.New(flags, streams), unpeer.New(flags, streams), imports.New(flags, streams), release.New(flags, streams),
 		lose.New(flags, streams), move.New(flags, streams), move.NewFailover(flags, streams), move.NewFailback(flags, streams),
-		replicate.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
+		replicate.New(flags, streams), adopt.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams), network.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
 		choose.New(flags, streams), versions.New(flags, streams), doctor.New(flags, streams))

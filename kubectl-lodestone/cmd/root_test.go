@@ -80,7 +80,7 @@ func TestAClusterThatDoesNotAnswerIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
 		{"status"}, {"dashboard"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"},
 		{"release", "pod", "web"}, {"check-upgrade"},
-		{"rebind", "namespace", "shop"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
+		{"rebind", "namespace", "shop"}, {"adopt", "3f2a91c0"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
 		{"import", "pvc", "data", "--class", "lodestone"}, {"import", "pv", "v", "--class", "lodestone"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {

@@ -389,6 +389,11 @@ const (
 	// that seal versions of it, on what a point is read from at the source, and on the Secret with its record. It is no label of a
 	// move, whose leftovers are removed.
 	ReplicaOf = "lodestone.dev/replica"
+	// Seal is an annotation on such a snapshot: of which claim, moment and content it is (volumesnapshot.Seal).
+	Seal = "lodestone.dev/seal"
+	// AdoptedFrom is an annotation on a claim that was made when its home cluster was lost: the VolumeSnapshot that it was made of,
+	// or empty if the claim was there already. HomeID is no label of it any more.
+	AdoptedFrom = "lodestone.dev/adopted-from"
 )
 
 // NetworkNamespace is the namespace of the network program, in home and in remote clusters, and of home's NetworkLinks, which have the

@@ -66,7 +66,7 @@ func (c *Controller) makeSnapshot(ctx context.Context, r *record.Record, i int) 
 	if err != nil {
 		return err
 	}
-	return frozen.Take(ctx, at, known.Source.Ref, known.Snapshot.Ref.Name, known.Snapshot.By, c.snapshotLabels(r))
+	return frozen.Take(ctx, at, known.Source.Ref, known.Snapshot.Ref.Name, known.Snapshot.By, c.snapshotLabels(r), nil)
 }
 
 // makeClone creates a claim from the snapshot, for the mover only.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,7 +86,7 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		if err != nil {
 			return err
 		}
-		return frozen.Take(ctx, at, r.Point.Source, r.PointName(), r.Point.By, c.labels(r))
+		return frozen.Take(ctx, at, r.Point.Source, r.PointName(), r.Point.By, c.labels(r), nil)
 	case decide.MakeClone:
 		return c.makeClone(ctx, o)
 	case decide.DropClone:
@@ -101,7 +102,11 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		if err != nil {
 			return err
 		}
-		return frozen.Take(ctx, at, r.Head, r.SealName(), r.Point.SealBy, c.labels(r))
+		seal, err := sealOf(o).Encode()
+		if err != nil {
+			return err
+		}
+		return frozen.Take(ctx, at, r.Head, r.SealName(), r.Point.SealBy, c.labels(r), map[string]string{keys.Seal: seal})
 	case decide.MakeMover:
 		node := ""
 		if a.Role == moverapi.Sender {
@@ -122,6 +127,19 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		return err
 	}
 	return fmt.Errorf("nobody takes action %T", action)
+}
+
+// sealOf is what the version that is being sealed says of itself.
+func sealOf(o decide.Observation) *volumesnapshot.Seal {
+	r, spec := o.Record, o.Head.Spec
+	size := spec.Resources.Requests[corev1.ResourceStorage]
+	if has := o.Head.Status.Capacity[corev1.ResourceStorage]; has.Cmp(size) > 0 {
+		size = has
+	}
+	return &volumesnapshot.Seal{
+		Namespace: r.Namespace, Name: r.Claim, UID: r.ClaimUID, Primary: r.Point.Source.Cluster, Number: r.Point.Number, Cut: r.Point.Cut,
+		Root: r.Point.Root, Class: r.Class, Size: size, AccessModes: spec.AccessModes, VolumeMode: spec.VolumeMode,
+	}
 }
 
 // save writes the record.

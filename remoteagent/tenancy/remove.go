@@ -38,7 +38,7 @@ func (c *Controller) remove(ctx context.Context, home *remotev1alpha1.HomeCluste
 	}
 	if left != "" {
 		return recheckAfter, c.report(ctx, home, metav1.Condition{
-			Type: remotev1alpha1.Ready, Status: metav1.ConditionFalse, Reason: "Removing", Message: left,
+			Type: remotev1alpha1.Ready, Status: metav1.ConditionFalse, Reason: remotev1alpha1.Removing, Message: left,
 		})
 	}
 	home.Finalizers = slices.DeleteFunc(home.Finalizers, func(f string) bool { return f == keys.HomeClusterFinalizer })

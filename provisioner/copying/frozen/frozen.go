@@ -107,7 +107,7 @@ func ClassFor(classes []volumesnapshot.Class, driver, byDefault string) string {
 }
 
 // Take creates a snapshot of a real claim, of this name beside it. One of that name that exists is an error.
-func Take(ctx context.Context, at site.Site, of backing.Ref, name, by string, labels map[string]string) error {
+func Take(ctx context.Context, at site.Site, of backing.Ref, name, by string, labels, annotations map[string]string) error {
 	// The VolumeSnapshot names its claim without a UID, so check now that the claim is the one that is meant.
 	b, err := at.Claim(ctx, of.Namespace, of.Name)
 	if err != nil {
@@ -118,7 +118,7 @@ func Take(ctx context.Context, at site.Site, of backing.Ref, name, by string, la
 	}
 	encoded, err := volumesnapshot.Write(&volumesnapshot.Snapshot{
 		TypeMeta:   metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: volumesnapshot.Kind},
-		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: name, Labels: labels, Annotations: annotations},
 		Spec:       volumesnapshot.SnapshotSpec{Source: volumesnapshot.SnapshotSource{ClaimName: &of.Name}, ClassName: &by},
 	})
 	if err != nil {

@@ -309,6 +309,8 @@ func seal(o Observation) Step {
 	case late > snapshotPatience || s.Problem != "" && late > patience:
 		return giveUp(o, fmt.Sprintf("the snapshot at the standby was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
 			"no reason is given")))
+	case !s.Exists && !isHead(o):
+		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", r.Head.Key()))
 	case !s.Exists:
 		return Step{Action: TakeSeal{}}
 	case !s.Ready:

@@ -178,6 +178,10 @@ const (
 	Confined = "Confined"
 )
 
+// Removing is the reason of the condition Ready of a HomeCluster that is being deleted: its rights have ended, and the message says
+// what is left.
+const Removing = "Removing"
+
 // HomeClusterStatus is what the remote agent publishes for a home cluster.
 type HomeClusterStatus struct {
 	// ObservedGeneration is the generation of the spec that the conditions speak of.

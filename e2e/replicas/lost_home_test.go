@@ -1,0 +1,128 @@
+package replicas
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// goesOn has a pod of west itself count in a claim there, and returns how far it has counted once it is beyond a number.
+func goesOn(t *testing.T, namespace string, number int) (n int) {
+	t.Helper()
+	_, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), counter(namespace, "own"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	await.Until(t, "a pod of west counts on", func() bool {
+		if at := folderOf(t, bed.West, namespace, "data"); at != "" {
+			n = counted(t, at)
+		}
+		return n > number
+	}, func() any { return await.Events(t, bed.West.Client(), namespace) })
+	return n
+}
+
+// TestTheOwnerOfWestKeepsWhatALostHomeHadThere ends with a home that comes back, and is peered again.
+func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
+	copied, there := space(t), space(t)
+	counts(t, copied, virtual, keys.Home)
+	counts(t, there, virtual, "west")
+	sealed(t, replicate(t, copied, "west"), time.Time{})
+	home, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+
+	code, _, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "is not lost: it renews its heartbeat")
+	code, _, said = plugin(t, "adopt", home, "--yes")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, said, "give --context of the remote cluster")
+
+	// Home is lost.
+	require.NoError(t, errors.Join(provisioner.Stop(), virtualNode.Stop()))
+	back := func() {
+		if provisioner, err = bed.StartProvisioner(t.Context()); assert.NoError(t, err) {
+			virtualNode, err = bed.StartVirtualNode(t.Context())
+			assert.NoError(t, err)
+		}
+	}
+	var now *v1alpha1.HomeCluster
+	await.Until(t, "west misses home", func() bool {
+		now, err = bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+		require.NoError(t, err)
+		return meta.IsStatusConditionFalse(now.Status.Conditions, v1alpha1.Connected)
+	}, func() any { return now.Status })
+	lines := bed.West.Client().CoreV1().PersistentVolumeClaims(there)
+	before := await.Claim(t, bed.West.Client(), there, "data")
+	code, out, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--dry-run")
+	require.Zero(t, code, said)
+	assert.Regexp(t, copied+` +data +made of version \d+, which has what was written in the home cluster until `, out)
+	assert.Regexp(t, there+` +data +kept: its data is here\n`, out)
+	code, _, said = plugin(t, "adopt", home, "--context", bed.West.Name())
+	assert.Equal(t, 3, code)
+	assert.Contains(t, said, "nothing was changed")
+	now, err = bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Nil(t, now.DeletionTimestamp)
+	assert.Equal(t, before.ResourceVersion, await.Claim(t, bed.West.Client(), there, "data").ResourceVersion)
+
+	code, out, said = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
+	require.Zero(t, code, said)
+	for _, namespace := range []string{copied, there} {
+		assert.Contains(t, out, "persistentvolumeclaim/data adopted in namespace "+namespace)
+	}
+	pods, err := bed.West.Client().CoreV1().Pods(there).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.Empty(t, pods.Items, "pods of home have ended before")
+	kept, err := lines.Get(t.Context(), "data", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, before.UID, kept.UID)
+	assert.NotContains(t, kept.Finalizers, keys.BackingFinalizer)
+	assert.NotContains(t, kept.Labels, keys.HomeID)
+	had := counted(t, folderOf(t, bed.West, there, "data"))
+	goesOn(t, there, had)
+	made := await.Claim(t, bed.West.Client(), copied, "data")
+	version := counted(t, contentOf(t, bed.West, westDriver, copied, made.Annotations[keys.AdoptedFrom]))
+	require.Positive(t, version)
+	goesOn(t, copied, version)
+	await.Until(t, "nothing is left of home", func() bool {
+		_, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+
+	// It comes back, and is peered again: what is west's own stays that.
+	back()
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+	await.Until(t, "the tenant's namespace is gone", func() bool {
+		_, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), keys.TenantPrefix+home, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	kubeconfig, err := bed.Tenant(t.Context(), nil)
+	require.NoError(t, err)
+	patch, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
+	require.NoError(t, err)
+	patch.Data["kubeconfig"] = kubeconfig
+	_, err = bed.Home.Client().CoreV1().Secrets(fabric.System).Update(t.Context(), patch, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, "True"))
+	for namespace, uid := range map[string]types.UID{copied: made.UID, there: kept.UID} {
+		number := counted(t, folderOf(t, bed.West, namespace, "data"))
+		await.Until(t, "the pod of west still counts", func() bool { return counted(t, folderOf(t, bed.West, namespace, "data")) > number })
+		claim := await.Claim(t, bed.West.Client(), namespace, "data")
+		assert.Equal(t, uid, claim.UID)
+		assert.Nil(t, claim.DeletionTimestamp)
+		// Only its owner ends it.
+		require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	}
+}

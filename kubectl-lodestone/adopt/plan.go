@@ -1,0 +1,177 @@
+package adopt
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+)
+
+// Facts is what there is of a home cluster in this one.
+type Facts struct {
+	HomeID string
+	// Namespaces are those that were made for it.
+	Namespaces []string
+	Claims     []corev1.PersistentVolumeClaim
+	Snapshots  []volumesnapshot.Snapshot
+	// Classes are the names of the storage classes.
+	Classes []string
+	// Before leaves out versions of a later moment; zero: none.
+	Before time.Time
+}
+
+// Verb is what becomes of a claim.
+type Verb string
+
+// The verbs.
+const (
+	// Keep: its data is here, and it becomes an ordinary claim.
+	Keep Verb = "keep"
+	// Make: it is made of a version.
+	Make Verb = "make"
+	// Leave: nothing is done, for the reason that Line.Why has.
+	Leave Verb = "leave"
+)
+
+// Line is what becomes of one claim of the home cluster. Claim is its name in this cluster.
+type Line struct {
+	Namespace, Claim string
+	Verb             Verb
+	Why              string
+	// Kept is the claim that is kept.
+	Kept *corev1.PersistentVolumeClaim
+	// Version is the name of the version that it is made of, which says Seal of itself and has RestoreSize.
+	Version     string
+	Seal        *volumesnapshot.Seal
+	RestoreSize *resource.Quantity
+}
+
+// Plan decides what becomes of each claim of a home cluster that is lost, by namespace and name. It is pure.
+func Plan(f Facts) []Line {
+	lines, has := kept(f)
+	lines = append(lines, made(f, has)...)
+	slices.SortStableFunc(lines, func(a, b Line) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Claim, b.Claim))
+	})
+	return lines
+}
+
+// kept are the claims whose data is here; has are the names that are taken, as namespace/name.
+func kept(f Facts) (lines []Line, has map[string]*corev1.PersistentVolumeClaim) {
+	has = map[string]*corev1.PersistentVolumeClaim{}
+	for i := range f.Claims {
+		claim := &f.Claims[i]
+		has[claim.Namespace+"/"+claim.Name] = claim
+		if claim.Labels[keys.HomeID] != f.HomeID || claim.Labels[keys.ReplicaOf] != "" {
+			continue
+		}
+		line := Line{Namespace: claim.Namespace, Claim: claim.Name, Verb: Leave}
+		_, unpublished := claim.Annotations[keys.Unpublished]
+		switch {
+		case claim.DeletionTimestamp != nil:
+			line.Why = "it is being deleted"
+		case claim.Labels[keys.MoveOf] != "":
+			line.Why = "it is the copy of a move that was not over, and need not be whole; to keep or delete it take the finalizer " +
+				keys.BackingFinalizer + " off"
+		case claim.Labels[keys.ClaimUID] == "":
+			line.Why = "it is not the volume of a claim at home"
+		case unpublished || claim.Status.Phase != corev1.ClaimBound:
+			line.Why = "no pod has ever used it; to delete it take the finalizer " + keys.BackingFinalizer + " off"
+		default:
+			line.Verb, line.Kept = Keep, claim
+		}
+		lines = append(lines, line)
+	}
+	return lines, has
+}
+
+// made are the claims that are made of the newest version that may be used.
+func made(f Facts, has map[string]*corev1.PersistentVolumeClaim) (lines []Line) {
+	newest := map[string]Line{}
+	for i := range f.Snapshots {
+		s := &f.Snapshots[i]
+		if s.Labels[keys.HomeID] != f.HomeID || s.Labels[keys.ReplicaOf] == "" || s.DeletionTimestamp != nil {
+			continue
+		}
+		seal, err := volumesnapshot.DecodeSeal(s.Annotations[keys.Seal])
+		switch {
+		case err != nil:
+			lines = append(lines, Line{Namespace: s.Namespace, Claim: s.Name, Verb: Leave, Why: fmt.Sprintf("the VolumeSnapshot of that name is "+
+				"a version, and does not say of what: %v", err)})
+			continue
+		case !ptr.Deref(s.Status.ReadyToUse, false), !f.Before.IsZero() && seal.Cut.After(f.Before):
+			continue
+		}
+		key := s.Namespace + "/" + seal.Name
+		if best, ok := newest[key]; !ok || seal.Cut.After(best.Seal.Cut) {
+			newest[key] = Line{Namespace: s.Namespace, Claim: seal.Name, Verb: Make, Version: s.Name, Seal: seal, RestoreSize: s.Status.RestoreSize}
+		}
+	}
+	for key, line := range newest {
+		switch claim := has[key]; {
+		case claim != nil && claim.Labels[keys.HomeID] == f.HomeID:
+			// Its data is here, or was being moved here: the line of the claim says what becomes of it.
+			continue
+		case claim != nil && claim.Annotations[keys.AdoptedFrom] != "":
+			line.Verb, line.Why = Leave, "it was made of VolumeSnapshot "+claim.Annotations[keys.AdoptedFrom]+" before"
+		case claim != nil:
+			line.Verb, line.Why = Leave, "a claim of that name is there already: rename or delete that one, and run the command again"
+		case !slices.Contains(f.Classes, line.Seal.Class):
+			line.Verb, line.Why = Leave, fmt.Sprintf("storage class %s of its copy is gone: make it again, and run the command again",
+				line.Seal.Class)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// Text says what becomes of the claim.
+func (l Line) Text(now time.Time) string {
+	switch l.Verb {
+	case Keep:
+		text := "kept: its data is here"
+		if home, name, _ := strings.Cut(l.Kept.Annotations[keys.Claim], "/"); name != "" && name != l.Claim {
+			text += fmt.Sprintf(", and pods knew it as claim %s of namespace %s", name, home)
+		}
+		return text
+	case Make:
+		return fmt.Sprintf("made of version %d, which has what was written in %s until %s (%s ago)", l.Seal.Number, place(l.Seal.Primary),
+			l.Seal.Cut.UTC().Format(time.RFC3339), duration.HumanDuration(now.Sub(l.Seal.Cut)))
+	case Leave:
+	}
+	return "left: " + l.Why
+}
+
+func place(cluster string) string {
+	if cluster == keys.Home {
+		return "the home cluster"
+	}
+	return "cluster " + cluster
+}
+
+// NewClaim returns the claim that is made of a version.
+func (l Line) NewClaim() *corev1.PersistentVolumeClaim {
+	size := l.Seal.Size
+	if l.RestoreSize != nil && l.RestoreSize.Cmp(size) > 0 {
+		size = *l.RestoreSize
+	}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Claim, Annotations: map[string]string{keys.AdoptedFrom: l.Version}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &l.Seal.Class, AccessModes: l.Seal.AccessModes, VolumeMode: l.Seal.VolumeMode,
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},
+			DataSource: &corev1.TypedLocalObjectReference{APIGroup: ptr.To(volumesnapshot.Group), Kind: volumesnapshot.Kind,
+				Name: l.Version},
+		},
+	}
+}

@@ -1,0 +1,134 @@
+package adopt_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/adopt"
+	"github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+)
+
+const home = "3f2a91c0"
+
+var now = time.Date(2026, 11, 27, 9, 0, 0, 0, time.UTC)
+
+func claim(name string, change ...func(*corev1.PersistentVolumeClaim)) corev1.PersistentVolumeClaim {
+	c := corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{keys.HomeID: home, keys.ClaimUID: "u"},
+			Annotations: map[string]string{keys.Claim: "shop/" + name}, Finalizers: []string{keys.BackingFinalizer}},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+func version(t *testing.T, of string, number int64, change ...func(*volumesnapshot.Snapshot)) volumesnapshot.Snapshot {
+	t.Helper()
+	seal, err := (&volumesnapshot.Seal{Namespace: "shop", Name: of, UID: "u", Primary: keys.Home, Number: number, Class: "fast",
+		Cut: now.Add(time.Duration(number-10) * time.Minute), Size: resource.MustParse("1Gi"),
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}).Encode()
+	require.NoError(t, err)
+	s := volumesnapshot.Snapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: of + "-v" + string(rune('0'+number)),
+			Labels: map[string]string{keys.HomeID: home, keys.ReplicaOf: "r"}, Annotations: map[string]string{keys.Seal: seal}},
+		Status: volumesnapshot.SnapshotStatus{ReadyToUse: ptr.To(true), RestoreSize: ptr.To(resource.MustParse("2Gi"))},
+	}
+	for _, f := range change {
+		f(&s)
+	}
+	return s
+}
+
+func TestEachClaimOfALostHomeIsKeptMadeOrLeftForAReason(t *testing.T) {
+	label := func(key, value string) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.Labels[key] = value }
+	}
+	facts := adopt.Facts{HomeID: home, Classes: []string{"fast"}, Claims: []corev1.PersistentVolumeClaim{
+		claim("a-here"),
+		claim("b-leaving", func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{Time: now} }),
+		claim("c-moving", label(keys.MoveOf, "m")),
+		claim("d-unused", func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Unpublished] = "true" }),
+		claim("e-other", func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Claim] = "shop/e" }),
+		claim("head", label(keys.ReplicaOf, "r")),
+		claim("h-owners", func(c *corev1.PersistentVolumeClaim) { c.Labels, c.Annotations = nil, nil }),
+		claim("i-before", func(c *corev1.PersistentVolumeClaim) {
+			c.Labels, c.Annotations = nil, map[string]string{keys.AdoptedFrom: "i-before-v1"}
+		}),
+	}, Snapshots: []volumesnapshot.Snapshot{
+		version(t, "a-here", 1),
+		version(t, "f-lost", 1), version(t, "f-lost", 3), version(t, "f-lost", 2),
+		version(t, "f-lost", 5, func(s *volumesnapshot.Snapshot) { s.Status.ReadyToUse = nil }),
+		version(t, "f-lost", 6, func(s *volumesnapshot.Snapshot) { s.DeletionTimestamp = &metav1.Time{Time: now} }),
+		version(t, "f-lost", 7, func(s *volumesnapshot.Snapshot) { s.Labels[keys.HomeID] = "another" }),
+		version(t, "f-lost", 8, func(s *volumesnapshot.Snapshot) { delete(s.Labels, keys.ReplicaOf) }),
+		version(t, "g-forged", 1, func(s *volumesnapshot.Snapshot) { s.Annotations[keys.Seal] = `{"name":"../etc","class":"fast"}` }),
+		version(t, "h-owners", 1), version(t, "i-before", 1),
+		version(t, "j-class", 1, func(s *volumesnapshot.Snapshot) {
+			seal, err := volumesnapshot.DecodeSeal(s.Annotations[keys.Seal])
+			require.NoError(t, err)
+			seal.Class = "gone"
+			s.Annotations[keys.Seal], err = seal.Encode()
+			require.NoError(t, err)
+		}),
+	}}
+	var got [][2]string
+	var made adopt.Line
+	for _, line := range adopt.Plan(facts) {
+		got = append(got, [2]string{line.Claim, line.Text(now)})
+		if line.Verb == adopt.Make {
+			made = line
+		}
+	}
+	const finalizer = "take the finalizer lodestone.dev/backing off"
+	assert.Equal(t, [][2]string{
+		{"a-here", "kept: its data is here"},
+		{"b-leaving", "left: it is being deleted"},
+		{"c-moving", "left: it is the copy of a move that was not over, and need not be whole; to keep or delete it " + finalizer},
+		{"d-unused", "left: no pod has ever used it; to delete it " + finalizer},
+		{"e-other", "kept: its data is here, and pods knew it as claim e of namespace shop"},
+		{"f-lost", "made of version 3, which has what was written in the home cluster until 2026-11-27T08:53:00Z (7m ago)"},
+		{"g-forged-v1", `left: the VolumeSnapshot of that name is a version, and does not say of what: a version says that it is of claim ` +
+			`"../etc", which is no name`},
+		{"h-owners", "left: a claim of that name is there already: rename or delete that one, and run the command again"},
+		{"i-before", "left: it was made of VolumeSnapshot i-before-v1 before"},
+		{"j-class", "left: storage class gone of its copy is gone: make it again, and run the command again"},
+	}, got)
+	assert.Equal(t, "f-lost-v3", made.NewClaim().Spec.DataSource.Name)
+	assert.Equal(t, "2Gi", ptr.To(made.NewClaim().Spec.Resources.Requests[corev1.ResourceStorage]).String(), "a snapshot may need more")
+
+	facts.Before = now.Add(-8 * time.Minute)
+	for _, line := range adopt.Plan(facts) {
+		if line.Claim == "f-lost" {
+			assert.Equal(t, "f-lost-v2", line.Version, "no later than that")
+		}
+	}
+}
+
+func TestAHomeThatIsHeardOfIsNotAdopted(t *testing.T) {
+	judge := func(status metav1.ConditionStatus, leaving bool) error {
+		h := &v1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: home}}
+		if status != "" {
+			h.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Connected, Status: status}}
+		}
+		if leaving {
+			h.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		return adopt.Judge(h)
+	}
+	require.ErrorContains(t, judge(metav1.ConditionTrue, false), "it renews its heartbeat")
+	require.ErrorContains(t, judge(metav1.ConditionUnknown, false), "not known yet")
+	require.ErrorContains(t, judge("", false), "not known yet")
+	require.NoError(t, judge(metav1.ConditionFalse, false))
+	require.NoError(t, judge(metav1.ConditionTrue, true), "its rights have ended: go on")
+}
