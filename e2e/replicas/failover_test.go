@@ -161,7 +161,8 @@ func TestAnEarlierVersionComesBackInPlaceOfWhatAnApplicationSpoiled(t *testing.T
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)
-	made := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Spec.Versions.Keep = 5 }) // more points may come before it is paused
+	// More points may come before it is paused.
+	made := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Spec.Versions.Keep = 5 })
 	first := sealed(t, made, time.Time{})
 	good := first.Status.Standbys[0].Versions[0]
 	sealed(t, made, good.Cut.Time)

@@ -243,7 +243,8 @@ func (a *adoption) end(ctx context.Context, home *remotev1alpha1.HomeCluster) er
 			return "", false, a.remote.Explain("list NamespaceRequests", err)
 		}
 		state := ""
-		if ready := meta.FindStatusCondition(now.Status.Conditions, remotev1alpha1.Ready); ready != nil && ready.Reason == remotev1alpha1.Removing {
+		ready := meta.FindStatusCondition(now.Status.Conditions, remotev1alpha1.Ready)
+		if ready != nil && ready.Reason == remotev1alpha1.Removing {
 			state = ready.Message
 		}
 		of := func(shadow remotev1alpha1.ShadowPod) bool { return shadow.Spec.Home.Cluster == a.name }
