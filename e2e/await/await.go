@@ -34,6 +34,15 @@ var waited atomic.Int64
 // has run if some wait at the same time.
 func Waited() time.Duration { return time.Duration(waited.Load()) }
 
+// stretched is by how much tests wait longer than Long.
+var stretched atomic.Int64
+
+// Stretch has tests wait so many times as long until the test ends: for one in which programs die all the time.
+func Stretch(t testing.TB, times int64) {
+	stretched.Store(times)
+	t.Cleanup(func() { stretched.Store(1) })
+}
+
 func count(started time.Time) { waited.Add(int64(time.Since(started))) }
 
 // Until waits until done, and fails the test if that takes too long. now, if
@@ -42,7 +51,7 @@ func Until(t testing.TB, what string, done func() bool, now ...func() any) {
 	t.Helper()
 	defer count(time.Now())
 	pause := Soon
-	for deadline := time.Now().Add(Long); !done(); pause = min(2*pause, Often) {
+	for deadline := time.Now().Add(Long * time.Duration(max(1, stretched.Load()))); !done(); pause = min(2*pause, Often) {
 		if time.Now().After(deadline) {
 			var state strings.Builder
 			for _, tell := range now {

@@ -229,6 +229,31 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 	await.Until(t, "the replica is gone", func() bool { return len(left(t, made)) == 0 }, func() any { return left(t, made) })
 }
 
+func TestAClaimSaysWhereItsSecondCopyIs(t *testing.T) {
+	t.Parallel()
+	namespace := space(t)
+	counts(t, namespace, virtual, keys.Home)
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	annotate := func(to, rpo string) {
+		_, err := claims.Patch(t.Context(), "data", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q,%q:%q}}}`, keys.ReplicateTo, to, keys.ReplicateRPO, rpo), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	annotate("home", "1h")
+	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NotReplicated"), "names no other: add one")
+	annotate("home,west", "1h")
+	await.Until(t, "there is a VolumeReplica", func() bool { return len(replicasOf(t, namespace)) == 1 },
+		func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	made := &replicasOf(t, namespace)[0]
+	assert.Equal(t, "data-west", made.Name)
+	assert.Equal(t, v1alpha1.VolumeReplicaSpec{Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west"}},
+		RPO: &metav1.Duration{Duration: time.Hour}, Versions: made.Spec.Versions}, made.Spec)
+	sealed(t, made, time.Time{})
+	removes(t, made)
+	annotate("home,west", "2h")
+	await.Never(t, "one that its user deleted is not made again", func() bool { return len(replicasOf(t, namespace)) > 0 })
+}
+
 func TestAReplicaAndMovesOfItsClaimAreInNobodysWay(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)

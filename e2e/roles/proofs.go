@@ -145,6 +145,7 @@ var Replicas = Proof{
 	where: "a replica: e2e/replicas",
 	home: map[string]string{
 		"get lodestone.dev/volumereplicas":           "",
+		"create lodestone.dev/volumereplicas":        "",
 		"patch lodestone.dev/volumereplicas":         "",
 		"update lodestone.dev/volumereplicas/status": "",
 	},

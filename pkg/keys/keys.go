@@ -333,6 +333,18 @@ const (
 	SiblingsIgnore = "ignore"
 )
 
+// Parameters of a virtual storage class, and annotations on a claim, which go before them.
+const (
+	// ReplicateTo lists clusters, by ID: each claim gets a VolumeReplica with its copy in the first one that has not its data. An empty
+	// annotation: none.
+	ReplicateTo = "lodestone.dev/replicate-to"
+	// ReplicateRPO is the RPO of that, such as 15m.
+	ReplicateRPO = "lodestone.dev/replicate-rpo"
+)
+
+// Replicated is an annotation on a claim: the name of the VolumeReplica that was made because of ReplicateTo. It is made once.
+const Replicated = "lodestone.dev/replicated"
+
 // Carry is a parameter of a virtual storage class: the keys of labels and
 // annotations, separated by commas and each perhaps with an asterisk at its end,
 // that backing claims have from their virtual claims.

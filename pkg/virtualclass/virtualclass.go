@@ -6,10 +6,12 @@ package virtualclass
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -31,6 +33,8 @@ type Class struct {
 	classes       []string
 	siblings      string
 	carry         []string
+	replicateTo   []string
+	replicateRPO  time.Duration
 }
 
 // Is says whether class is a virtual storage class.
@@ -71,6 +75,14 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 					keys.Siblings, strings.Join(siblingRules, ", "))
 			}
 			parsed.siblings = value
+		case key == keys.ReplicateTo:
+			parsed.replicateTo = list(value)
+		case key == keys.ReplicateRPO:
+			rpo, err := parseRPO(value)
+			if err != nil {
+				return Class{}, fmt.Errorf("storage class %q has the value %q in parameter %s: create it anew with %w", class.Name, value, key, err)
+			}
+			parsed.replicateRPO = rpo
 		case key == keys.Carry:
 			patterns, err := parseCarry(class.Name, value)
 			if err != nil {
@@ -80,8 +92,9 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 		case strings.HasPrefix(key, keys.RemoteClass+".") && len(key) > len(keys.RemoteClass)+1:
 			parsed.remoteClasses[strings.TrimPrefix(key, keys.RemoteClass+".")] = value
 		default:
-			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s, %s, %s and %s",
-				class.Name, key, keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes, keys.Siblings, keys.Carry)
+			return Class{}, fmt.Errorf("storage class %q has the unknown parameter %q: known are %s, %s, %s.<cluster>, %s, %s, %s, %s, %s and %s",
+				class.Name, key, keys.LocalClass, keys.RemoteClass, keys.RemoteClass, keys.Clusters, keys.Classes, keys.Siblings, keys.Carry,
+				keys.ReplicateTo, keys.ReplicateRPO)
 		}
 	}
 	if parsed.clusters != nil && len(parsed.clusters) == 0 {
@@ -89,6 +102,30 @@ func Parse(class *storagev1.StorageClass) (Class, error) {
 			"it to allow all", class.Name, keys.Clusters)
 	}
 	return parsed, nil
+}
+
+// parseRPO reads the RPO of a replica. An error says what would be right.
+func parseRPO(value string) (time.Duration, error) {
+	rpo, err := time.ParseDuration(value)
+	if err != nil || rpo < 10*time.Second {
+		return 0, errors.New("a time of at least 10s, such as 15m")
+	}
+	return rpo, nil
+}
+
+// Replication returns the clusters in the first of which that has not the data of a claim with these annotations its second copy is kept,
+// and how old that may be; 0: the default. No clusters: it gets none. An error says what to correct in the annotations.
+func (c Class) Replication(claimAnnotations map[string]string) (to []string, rpo time.Duration, err error) {
+	to, rpo = c.replicateTo, c.replicateRPO
+	if value, ok := claimAnnotations[keys.ReplicateTo]; ok {
+		to = list(value)
+	}
+	if value, ok := claimAnnotations[keys.ReplicateRPO]; ok {
+		if rpo, err = parseRPO(value); err != nil {
+			return nil, 0, fmt.Errorf("the claim has the value %q in annotation %s: give %w", value, keys.ReplicateRPO, err)
+		}
+	}
+	return to, rpo, nil
 }
 
 var siblingRules = []string{keys.SiblingsPack, keys.SiblingsSpread, keys.SiblingsIgnore}

@@ -1,6 +1,6 @@
 // Package replicas keeps second copies of claims in other clusters. Controller observes each VolumeReplica through API servers and
 // movers (observe.go), package decide chooses the next step, and act.go takes it; begin.go finds out where a copy goes and what a
-// point is of. The state of a replica is a record (records.go, package record).
+// point is of. wanted.go makes the VolumeReplicas that classes and claims ask for. The state of a replica is a record (records.go, package record).
 package replicas
 
 import (
@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -54,9 +56,12 @@ type Config struct {
 	// Client of the VolumeReplicas; Objects is their informer, which the caller runs.
 	Replicas *clients.VolumeMoveClient
 	Objects  cache.SharedIndexInformer
-	Clusters *remote.Clusters
-	Records  *Records
-	Place    backing.Place
+	// Claims and Volumes are informers that the caller runs; Class returns a storage class from its cache, nil if there is none.
+	Claims, Volumes cache.SharedIndexInformer
+	Class           func(name string) *storagev1.StorageClass
+	Clusters        *remote.Clusters
+	Records         *Records
+	Place           backing.Place
 	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
 	// Image is the image of the movers, Scratch how many bytes one may store on the disk of its node; 0: depends on the volume.
@@ -136,11 +141,13 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, known := range c.Records.all() {
 		c.queue.Add(replicaKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, known.UID})
 	}
+	var wanting errgroup.Group
+	wanting.Go(func() error { return c.runWanted(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
 	for _, w := range c.active {
 		w.link.Close()
 	}
-	return errors.Join(unwatch())
+	return errors.Join(wanting.Wait(), unwatch())
 }
 
 // ClusterChanged has the replicas looked at that have a copy in a cluster whose state has changed.

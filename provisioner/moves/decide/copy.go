@@ -288,6 +288,10 @@ func verify(o steps.Observation) steps.Step {
 
 // commitTo is the step that enters Commit, for which the volumes at the target are recorded.
 func commitTo(o steps.Observation, say string) steps.Step {
+	if why := o.Target.Unusable; why != "" {
+		// A provisioner that has just started does not know yet whether it can use the cluster.
+		return steps.WaitForHelp(steps.ClusterAway, steps.Soon, why)
+	}
 	next := o.Record.Enter(v1alpha1.MoveCommit, o.Now)
 	for i, claim := range o.Claims {
 		if claim.New == nil {

@@ -3,6 +3,7 @@ package decide_test
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,7 +110,9 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			if o.Record != nil && o.Record.Over() {
 				break
 			}
-			for _, one := range decide.Next(o).Each() {
+			step := decide.Next(o)
+			w.must(!w.down[record.Target] || !strings.Contains(step.Say, "cannot be used"), "who cannot look goes back: %s", step.Say)
+			for _, one := range step.Each() {
 				end := one.Subject().End
 				w.must(end == "" || !w.down[end], "a request to a cluster that does not answer: %s", one.Verb())
 				if w.calm || w.r.IntN(100) >= 15 {

@@ -174,7 +174,10 @@ func (w *world) observe() steps.Observation {
 		return o
 	}
 	for i, c := range w.claims {
-		seen := steps.Claim{Source: w.side(c, record.Source), Target: w.side(c, record.Target), New: virtual(i, record.Target)}
+		seen := steps.Claim{Source: w.side(c, record.Source), Target: w.side(c, record.Target)}
+		if seen.New = virtual(i, record.Target); seen.Target.Backing == nil || seen.Target.Real == nil {
+			seen.New, seen.NewError = nil, "it is not bound"
+		}
 		if c.claim != nil {
 			seen.Claim = c.claim.DeepCopy()
 		}

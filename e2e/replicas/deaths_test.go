@@ -1,0 +1,320 @@
+package replicas
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	provisioners "github.com/lodestone-storage/lodestone/provisioner/app"
+)
+
+// gate is the way of the provisioner to the API servers of both clusters. The provisioner dies at each kind of write that it sends
+// through it, once before that is carried out, and once after, before it hears of it.
+type gate struct {
+	servers map[string]*httptest.Server
+	// died has the writes at which it died: nothing gets through until it is opened again.
+	died chan string
+
+	mu   sync.Mutex
+	on   bool
+	shut bool
+	met  map[string]bool
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{servers: map[string]*httptest.Server{}, died: make(chan string, 1), met: map[string]bool{}}
+	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
+		config := cluster.AdminConfig()
+		target, err := url.Parse(config.Host)
+		require.NoError(t, err)
+		// The callers bring their own tokens.
+		transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: config.TLSClientConfig})
+		require.NoError(t, err)
+		silent := log.New(io.Discard, "", 0)
+		proxy := &httputil.ReverseProxy{
+			Transport: transport, FlushInterval: -1, ErrorLog: silent,
+			Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		}
+		server := httptest.NewUnstartedServer(g.serve(cluster.Name(), proxy))
+		server.Config.ErrorLog = silent
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		g.servers[cluster.Name()] = server
+	}
+	return g
+}
+
+// certificate is the authority of a cluster's server.
+func (g *gate) certificate(cluster string) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.servers[cluster].Certificate().Raw})
+}
+
+func (g *gate) serve(cluster string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
+		// The virtual node reaches west by the same kubeconfig. Leases are given up by who dies in order; waiting for theirs tests nothing.
+		if !strings.HasPrefix(request.UserAgent(), "lodestone-provisioner") || strings.Contains(request.URL.Path, "/leases/") ||
+			strings.Contains(request.URL.Path, "/secrets/home-epoch-") {
+			next.ServeHTTP(answer, request)
+			return
+		}
+		body, err := io.ReadAll(request.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		request.Body = io.NopCloser(bytes.NewReader(body))
+		kind := kindOf(cluster, request, body)
+		switch g.enter(kind) {
+		case "pass":
+			next.ServeHTTP(answer, request)
+			return
+		case "after":
+			// It is carried out even if the provisioner ends meanwhile.
+			next.ServeHTTP(httptest.NewRecorder(), request.WithContext(context.WithoutCancel(request.Context())))
+			g.died <- kind + ", after"
+		case "before":
+			g.died <- kind + ", before"
+		case "refuse":
+			// Else it would ask ten times, a second apart, before it ends.
+			http.Error(answer, "the provisioner is dead", http.StatusInternalServerError)
+			return
+		}
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// enter says what becomes of a request of a kind; empty: it is not counted.
+func (g *gate) enter(kind string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.shut:
+		return "refuse"
+	case kind == "" || !g.on:
+		return "pass"
+	case !g.met[kind]:
+		g.met[kind], g.shut = true, true
+		return "before"
+	case !g.met[kind+" after"]:
+		g.met[kind+" after"], g.shut = true, true
+		return "after"
+	}
+	return "pass"
+}
+
+// open has requests get through, and from now on kinds of writes be met.
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.on, g.shut = true, false
+}
+
+// deaths is how often the provisioner has died.
+func (g *gate) deaths() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.met)
+}
+
+var (
+	unique   = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|replicas-[a-z0-9]{6}|[0-9]+|-[a-z0-9]{5}$`)
+	recorded = regexp.MustCompile(`"record":"([A-Za-z0-9+/=]+)"`)
+	stage    = regexp.MustCompile(`"(?:stage|phase)":"([A-Za-z]+)"`)
+)
+
+// kindOf says which kind of write a request is: of which object, without what differs from one to the next, and of a record also at
+// which stage or phase. It is empty for reads, and for what is only told.
+func kindOf(cluster string, request *http.Request, body []byte) string {
+	path := request.URL.Path
+	for _, told := range []string{"/events", "/remoteclusters", "/csistoragecapacities", "selfsubject", "/tokenreviews", "/token"} {
+		if strings.Contains(path, told) {
+			return ""
+		}
+	}
+	if request.Method == http.MethodGet {
+		return ""
+	}
+	at := ""
+	if found := recorded.FindSubmatch(body); found != nil {
+		if plain, err := base64.StdEncoding.DecodeString(string(found[1])); err == nil {
+			body = plain
+		}
+	}
+	if found := stage.FindSubmatch(body); found != nil && strings.Contains(path, "/secrets") {
+		at = string(found[1])
+	}
+	parts := strings.Split(path, "/")
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", cluster, request.Method, unique.ReplaceAllString(strings.Join(parts[3:], "/"), "*"), at))
+}
+
+// TestNothingIsLostWhereverTheProvisionerDies has claims copied, failed over, brought back, and their replicas removed, all the time,
+// while the provisioner dies at each kind of write. It takes a quarter of an hour, so it runs with E2E_LONG alone.
+func TestNothingIsLostWhereverTheProvisionerDies(t *testing.T) {
+	if os.Getenv("E2E_LONG") == "" {
+		t.Skip("it takes a quarter of an hour: set E2E_LONG")
+	}
+	testbed.Require(t)
+	await.Stretch(t, 6)
+	g := newGate(t)
+	ctx := context.WithoutCancel(t.Context())
+	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
+	secret, err := secrets.Get(ctx, "west", metav1.GetOptions{})
+	require.NoError(t, err)
+	direct := secret.Data["kubeconfig"]
+	config, err := clientcmd.Load(direct)
+	require.NoError(t, err)
+	for _, c := range config.Clusters {
+		c.Server, c.CertificateAuthorityData = g.servers[bed.West.Name()].URL, g.certificate(bed.West.Name())
+	}
+	leads := func(kubeconfig []byte) {
+		secret, err := secrets.Get(ctx, "west", metav1.GetOptions{})
+		require.NoError(t, err)
+		secret.Data["kubeconfig"] = kubeconfig
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	through, err := clientcmd.Write(*config)
+	require.NoError(t, err)
+
+	require.NoError(t, provisioner.Stop())
+	leads(through)
+	starts := func() error {
+		provisioner, err = bed.StartProvisioner(ctx, func(c *provisioners.Config) {
+			c.Home = rest.CopyConfig(c.Home)
+			c.Home.Host = g.servers[bed.Home.Name()].URL
+			c.Home.TLSClientConfig = rest.TLSClientConfig{CAData: g.certificate(bed.Home.Name())}
+		})
+		return err
+	}
+	require.NoError(t, starts())
+	var all []string
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-over:
+				return
+			case where := <-g.died:
+				all = append(all, where)
+				t.Logf("%s dies at: %s", time.Now().Format(time.TimeOnly), where)
+				for _, server := range g.servers {
+					server.CloseClientConnections()
+				}
+				_ = provisioner.Stop() // it cannot say good-bye
+				g.open()
+				if err := starts(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(over)
+		<-ended
+		_ = provisioner.Stop()
+		leads(direct)
+		provisioner, err = bed.StartProvisioner(ctx)
+		assert.NoError(t, err)
+		slices.Sort(all)
+		t.Logf("it died %d times:\n%s", len(all), strings.Join(all, "\n"))
+	})
+	t.Run("lives", func(t *testing.T) {
+		standbys := []string{"west", keys.Home, "west"}
+		var deployed sync.WaitGroup
+		deployed.Add(len(standbys))
+		for _, standby := range standbys {
+			t.Run(standby, func(t *testing.T) {
+				t.Parallel()
+				primary := keys.Home
+				if standby == keys.Home {
+					primary = "west"
+				}
+				namespace := space(t)
+				func() {
+					defer deployed.Done()
+					counts(t, namespace, virtual, primary)
+				}()
+				deployed.Wait()
+				g.open()
+				for round, quiet := 1, 0; quiet < 2 && round <= 20; round++ {
+					before := g.deaths()
+					lives(t, namespace, primary, standby, round)
+					if quiet++; g.deaths() != before {
+						quiet = 0
+					}
+				}
+			})
+		}
+	})
+}
+
+// lives has a replica made, sealed twice, failed over to, failed back from, and removed.
+func lives(t *testing.T, namespace, primary, standby string, round int) {
+	t.Helper()
+	cluster, driver, at := bed.West, westDriver, namespace
+	if standby == keys.Home {
+		cluster, driver, at = bed.Home, homeDriver, fabric.Storage
+	}
+	made := replicate(t, namespace, standby, func(r *v1alpha1.VolumeReplica) { r.Spec.Versions.Keep = 1 })
+	first := sealed(t, made, time.Time{})
+	// Writes that a lost answer repeats, or that come late, must not seal what was not compared.
+	sealed(t, made, first.Status.Standbys[0].Sealed.Time)
+	version := pause(t, made).Status.Standbys[0].Versions[0]
+	has := counted(t, contentOf(t, cluster, driver, at, version.Name))
+	require.Positive(t, has)
+
+	lost := folder(t, namespace)
+	over := inPhase(t, failOver(t, fmt.Sprintf("over-%d", round), made, "", v1alpha1.FenceProven), v1alpha1.MoveRetain)
+	require.Equal(t, version.Name, over.Status.Failover.Version)
+	gone := folder(t, namespace)
+	require.NotEqual(t, lost, gone)
+	beyond(t, namespace, has)
+	diverged := counted(t, lost)
+	back, err := objects(t).In(namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("back-%d", round)},
+		Spec: v1alpha1.VolumeMoveSpec{Claims: made.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: primary}, Into: over.Name,
+			KeepSourceFor: &metav1.Duration{Duration: time.Second}, TTLSecondsAfterFinished: ptr.To(int32(600))},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	inPhase(t, back, v1alpha1.MoveDone)
+	require.Equal(t, lost, folder(t, namespace))
+	require.GreaterOrEqual(t, counted(t, lost), has, "what was written at the standby came back")
+	require.GreaterOrEqual(t, diverged, has)
+	act(t, over, v1alpha1.ActionFinalize)
+	inPhase(t, over, v1alpha1.MoveDone)
+	removes(t, made)
+	beyond(t, namespace, counted(t, lost))
+	for _, name := range []string{over.Name, back.Name} {
+		require.NoError(t, objects(t).In(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+}
