@@ -171,8 +171,8 @@ func kindOf(cluster string, request *http.Request, body []byte) string {
 	if found := stage.FindSubmatch(body); found != nil && strings.Contains(path, "/secrets") {
 		at = string(found[1])
 	}
-	parts := strings.Split(path, "/")
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", cluster, request.Method, unique.ReplaceAllString(strings.Join(parts[3:], "/"), "*"), at))
+	object := unique.ReplaceAllString(strings.Join(strings.Split(path, "/")[3:], "/"), "*")
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", cluster, request.Method, object, at))
 }
 
 // TestNothingIsLostWhereverTheProvisionerDies has claims copied, failed over, brought back, and their replicas removed, all the time,
