@@ -106,6 +106,9 @@ func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move
 func (c *Controller) inspectLost(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref,
 	declared bool) (*record.Copy, error) {
 	source := &record.Copy{Ref: from}
+	if err := c.requireStarted(from.Cluster); err != nil {
+		return nil, err
+	}
 	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {
 		if declared {

@@ -252,6 +252,7 @@ func (c *Controller) reachableEnds(o *steps.Observation) (sides []endLook) {
 			}
 			if why != "" {
 				o.At(end).Unusable = why
+				o.At(end).Away = c.requireStarted(r.Claims[i].At(end).Ref.Cluster) == nil
 				continue
 			}
 			sides = append(sides, endLook{claim: i, end: end, at: at})

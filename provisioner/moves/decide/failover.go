@@ -64,7 +64,7 @@ func awaitVersion(o steps.Observation, i int) steps.Step {
 
 // isVouchedFor says whether somebody has declared that nobody writes to a source whose cluster does not answer.
 func isVouchedFor(o steps.Observation) bool {
-	return o.Record.Failover != nil && o.Record.Failover.Declared && o.Source.Unusable != "" &&
+	return o.Record.Failover != nil && o.Record.Failover.Declared && o.Source.Away &&
 		o.Record.ClusterOf(record.Source) != keys.Home
 }
 

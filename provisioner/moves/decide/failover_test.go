@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 )
 
 // lostCluster is where the source of a failover is.
@@ -110,7 +111,15 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			if o.Record != nil && o.Record.Over() {
 				break
 			}
+			if !w.calm && !w.down[record.Source] && w.r.IntN(10) == 0 {
+				// It answers, but for one request.
+				o.Source.Unusable = "a request failed"
+			}
 			step := decide.Next(o)
+			if save, is := step.Action.(steps.Save); is && o.Record.Phase != v1alpha1.MoveCommit && save.Record.Phase == v1alpha1.MoveCommit {
+				w.must(w.down[record.Source] == (save.Record.Failover.Fence == v1alpha1.FenceDeclared), "fence %s of a source that is away: %t",
+					save.Record.Failover.Fence, w.down[record.Source])
+			}
 			w.must(!w.down[record.Target] || !strings.Contains(step.Say, "cannot be used"), "who cannot look goes back: %s", step.Say)
 			for _, one := range step.Each() {
 				end := one.Subject().End

@@ -167,7 +167,7 @@ func (w *world) observe() steps.Observation {
 	}
 	for end, down := range w.down {
 		if down {
-			o.At(end).Unusable = "it does not answer"
+			o.At(end).Unusable, o.At(end).Away = "it does not answer", true
 		}
 	}
 	if o.Record == nil {

@@ -67,6 +67,9 @@ type Cluster struct {
 	// Unusable says why it takes no requests; empty if it does. Otherwise nothing is known
 	// of its objects.
 	Unusable string
+	// Away says that it was asked, and cannot be used for now: it is neither that a single request failed, nor that it is being asked for
+	// the first time since the program started.
+	Away bool
 	// Gone says that its RemoteCluster was deleted. Nobody will answer there unless
 	// somebody creates it again.
 	Gone bool
