@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -51,8 +52,9 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	// Home is lost.
 	require.NoError(t, errors.Join(provisioner.Stop(), virtualNode.Stop()))
 	back := func() {
-		if provisioner, err = bed.StartProvisioner(t.Context()); assert.NoError(t, err) {
-			virtualNode, err = bed.StartVirtualNode(t.Context())
+		ctx := context.WithoutCancel(t.Context())
+		if provisioner, err = bed.StartProvisioner(ctx); assert.NoError(t, err) {
+			virtualNode, err = bed.StartVirtualNode(ctx)
 			assert.NoError(t, err)
 		}
 	}
