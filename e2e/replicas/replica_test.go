@@ -247,7 +247,8 @@ func TestAClaimSaysWhereItsSecondCopyIs(t *testing.T) {
 	made := &replicasOf(t, namespace)[0]
 	assert.Equal(t, "data-west", made.Name)
 	assert.Equal(t, v1alpha1.VolumeReplicaSpec{Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west"}},
-		RPO: &metav1.Duration{Duration: time.Hour}, Versions: made.Spec.Versions}, made.Spec)
+		RPO: &metav1.Duration{Duration: time.Hour}, Consistency: made.Spec.Consistency,
+		Versions: made.Spec.Versions}, made.Spec)
 	sealed(t, made, time.Time{})
 	removes(t, made)
 	annotate("home,west", "2h")
