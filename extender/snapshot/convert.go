@@ -93,11 +93,14 @@ func sourceOf(pvc *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// fromSnapshot reports whether a claim is to be made from a VolumeSnapshot of its namespace.
+// fromSnapshot reports whether a claim is to be made from a VolumeSnapshot, or from a version of a
+// VolumeReplica, which is one, of its namespace.
 func fromSnapshot(pvc *corev1.PersistentVolumeClaim) bool {
 	if ref := pvc.Spec.DataSourceRef; ref != nil {
 		elsewhere := ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != pvc.Namespace
-		return ref.Kind == volumesnapshot.Kind && ptr.Deref(ref.APIGroup, "") == volumesnapshot.Group && !elsewhere
+		group := ptr.Deref(ref.APIGroup, "")
+		return !elsewhere && (ref.Kind == volumesnapshot.Kind && group == volumesnapshot.Group ||
+			ref.Kind == "VolumeReplica" && group == v1alpha1.GroupVersion.Group)
 	}
 	ref := pvc.Spec.DataSource
 	return ref != nil && ref.Kind == volumesnapshot.Kind && ptr.Deref(ref.APIGroup, "") == volumesnapshot.Group

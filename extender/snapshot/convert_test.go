@@ -61,6 +61,17 @@ func TestFromClaim(t *testing.T) {
 		claim, _ = FromClaim(from)
 		assert.False(t, claim.FromSnapshot, "it has its volume")
 	})
+	t.Run("a claim is to be made from a version of a VolumeReplica", func(t *testing.T) {
+		from := pvc.DeepCopy()
+		from.Spec.DataSourceRef = &corev1.TypedObjectReference{APIGroup: ptr.To("lodestone.dev"), Kind: "VolumeReplica", Name: "data-west"}
+		from.Annotations[keys.SourceCluster] = "west"
+		claim, _ := FromClaim(from)
+		assert.True(t, claim.FromSnapshot)
+		assert.Equal(t, "west", claim.SourceCluster)
+		from.Spec.DataSourceRef.Namespace = ptr.To("another")
+		claim, _ = FromClaim(from)
+		assert.False(t, claim.FromSnapshot)
+	})
 	t.Run("what only says so of a claim that is to be empty is nothing", func(t *testing.T) {
 		empty := pvc.DeepCopy()
 		empty.Annotations[keys.SourceCluster] = "west"

@@ -442,10 +442,16 @@ const (
 const HealingRecord = "lodestone.dev/healing-record"
 
 const (
-	// SourceCluster is an annotation on a virtual claim that is to be made from a VolumeSnapshot:
-	// the cluster that has the snapshot's data, as far as that is known. Pods of the claim are
-	// scheduled only there. The provisioner does not use it to decide what to make.
+	// SourceCluster is an annotation on a virtual claim that is to be made from a VolumeSnapshot,
+	// or from a version of a VolumeReplica: the cluster that has the data, as far as that is known.
+	// Pods of the claim are scheduled only there. The provisioner does not use it to decide what to
+	// make.
 	SourceCluster = "lodestone.dev/source-cluster"
+
+	// ReplicaVersion is an annotation on a virtual claim that is to be made from a VolumeReplica:
+	// the name of the version, as the status of the VolumeReplica has it. On a claim without it the
+	// provisioner writes the newest. That version stays until the claim has its volume.
+	ReplicaVersion = "lodestone.dev/replica-version"
 
 	// ContentUID is a label on a VolumeSnapshot or VolumeGroupSnapshot of a remote cluster: the UID of
 	// the VolumeSnapshotContent or VolumeGroupSnapshotContent at home that it was taken for. Together with HomeID it is

@@ -125,7 +125,7 @@ func Run(ctx context.Context, config *Config) error {
 	claiming := claims.New(claims.Config{
 		Client: client, Sources: sources, Clusters: clusters, Publisher: publisher, Snapshots: homeSnapshots,
 		Place: backing.Place{HomeID: homeID, StorageNamespace: config.StorageNamespace},
-		Held:  held.Holds, Places: room.RoomOf,
+		Held:  held.Holds, Replica: copies.Named, Places: room.RoomOf,
 		Recorder: process.Recorder, Metrics: counts, RefusalPeriod: config.RefusalPeriod, Workers: config.Workers, PerCluster: perCluster,
 	})
 	taking := snapshots.Config{Home: homeSnapshots, Clusters: clusters, Volume: sources.VolumeOf, HomeID: homeID}
@@ -142,7 +142,7 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	replicating, err := newReplicas(process, moving, copies)
+	replicating, err := newReplicas(process, moving, copies, sources)
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,8 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 }
 
 // newReplicas returns the controller of replicas. It has the clients of moves.
-func newReplicas(process *program.Process, moving *moves.Controller, records *replicas.Records) (*replicas.Controller, error) {
+func newReplicas(process *program.Process, moving *moves.Controller, records *replicas.Records,
+	sources home.Sources) (*replicas.Controller, error) {
 	counts, err := replicas.NewMetrics(process.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -298,7 +299,7 @@ func newReplicas(process *program.Process, moving *moves.Controller, records *re
 		Objects: clients.NewVolumeReplicaInformer(moving.Moves), Clusters: moving.Clusters, Records: records, Place: moving.Place,
 		Namespace: moving.Namespace, Image: moving.Image, Scratch: moving.Scratch, Networks: moving.Networks, Targets: moving.Targets(),
 		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Claims: moving.Claims, Volumes: moving.Volumes, Class: moving.Class,
-		Moving: moving.Records.Holds, FailedOver: moving.Records.FailedOver,
+		Moving: moving.Records.Holds, FailedOver: moving.Records.FailedOver, Sources: sources,
 	}), nil
 }
 

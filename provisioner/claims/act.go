@@ -113,7 +113,11 @@ func (f *Controller) act(ctx context.Context, o steps.Observation, step steps.St
 	case steps.RemoveStandIn:
 		return outcome{err: f.removeStandIn(ctx, a)}
 	case steps.RecordSource:
-		return outcome{err: f.patchClaim(ctx, o.Claim, map[string]any{keys.SourceCluster: orNil(a.In)})}
+		change := map[string]any{keys.SourceCluster: orNil(a.In)}
+		if a.Version != "" {
+			change[keys.ReplicaVersion] = a.Version
+		}
+		return outcome{err: f.patchClaim(ctx, o.Claim, change)}
 	case steps.ReadEvents:
 		return f.readEvents(ctx, o, a)
 	case steps.LockClaim:

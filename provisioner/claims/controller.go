@@ -33,6 +33,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	replica "github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 // Publisher creates and deletes virtual volumes.
@@ -63,6 +64,8 @@ type Config struct {
 	Place     backing.Place
 	// Held says whether a move works on a claim; nil means that there are no moves.
 	Held func(claim types.UID) bool
+	// Replica returns the record of a VolumeReplica by its name, nil if there is none; nil means that there are no replicas.
+	Replica func(namespace, name string) *replica.Record
 	// Places returns Observation.Places for a virtual class; nil means that nothing is
 	// known of any class.
 	Places   func(class string) map[string]*resource.Quantity

@@ -5,6 +5,7 @@
 package claims
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -401,6 +402,9 @@ func (f *Controller) source(claim *corev1.PersistentVolumeClaim) *steps.Source {
 	if s := f.snapshot(claim); s != nil {
 		return &steps.Source{Snapshot: s}
 	}
+	if v := f.version(claim); v != nil {
+		return &steps.Source{Version: v}
+	}
 	name, err := route.CopyOf(claim)
 	if err != nil || name == "" {
 		return nil
@@ -496,6 +500,38 @@ func takenBy(cluster *remote.Cluster, s *steps.Snapshot) string {
 		return ""
 	}
 	return s.There.Annotations[keys.MadeBy]
+}
+
+// version returns the state of the version of a VolumeReplica that a claim is to be made from, nil if it
+// has no such source.
+func (f *Controller) version(claim *corev1.PersistentVolumeClaim) *steps.Version {
+	name := route.ReplicaOf(claim)
+	if name == "" {
+		return nil
+	}
+	v := &steps.Version{}
+	if f.Replica != nil {
+		v.Replica = f.Replica(claim.Namespace, name)
+	}
+	if v.Replica == nil {
+		return v
+	}
+	if v.Sealed = v.Replica.Version(claim.Annotations[keys.ReplicaVersion]); v.Sealed == nil {
+		return v
+	}
+	head := v.Replica.Head
+	at := types.NamespacedName{Namespace: head.Namespace, Name: v.Sealed.Name}
+	if head.Cluster == keys.Home {
+		v.Place, v.There = f.Place.StorageNamespace, f.Snapshots.Snapshot(at)
+		return v
+	}
+	if seen := f.view(head.Cluster, claim.Namespace); !seen.Usable {
+		v.Away = cmp.Or(seen.Message, "it cannot be used now")
+	}
+	if remote, cluster := f.Clusters.Object(head.Cluster), f.Clusters.Get(head.Cluster); remote != nil && cluster != nil {
+		v.Place, v.There = f.mapped(remote, claim.Namespace), cluster.Snapshot(at)
+	}
+	return v
 }
 
 func (f *Controller) twin(claim types.UID) types.NamespacedName {

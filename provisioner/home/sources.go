@@ -86,6 +86,11 @@ func (s Sources) MadeFrom(snapshot types.NamespacedName) []*corev1.PersistentVol
 	return controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, bySource, snapshotKey(snapshot))
 }
 
+// MadeFromReplica returns the claims without a volume whose data source is this VolumeReplica.
+func (s Sources) MadeFromReplica(namespace, name string) []*corev1.PersistentVolumeClaim {
+	return controller.Indexed[corev1.PersistentVolumeClaim](s.Claims, bySource, replicaKey(namespace, name))
+}
+
 // Names of the indexes.
 const (
 	byUID      = "lodestone/uid"      // claims by the bucket of their UID
@@ -377,11 +382,17 @@ func sourceKeys(claim *corev1.PersistentVolumeClaim) []string {
 	if name := route.SnapshotOf(claim); name != "" {
 		return []string{snapshotKey(types.NamespacedName{Namespace: claim.Namespace, Name: name})}
 	}
+	if name := route.ReplicaOf(claim); name != "" {
+		return []string{replicaKey(claim.Namespace, name)}
+	}
 	return nil
 }
 
 // snapshotKey is the key of a snapshot in the index bySource.
 func snapshotKey(of types.NamespacedName) string { return volumesnapshot.Kind + "/" + of.String() }
+
+// replicaKey is the key of a VolumeReplica there.
+func replicaKey(namespace, name string) string { return "VolumeReplica/" + namespace + "/" + name }
 
 var _ cache.TransformFunc = Transform
 

@@ -4,7 +4,6 @@ package moves
 
 import (
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,17 +87,14 @@ func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move
 	case copied.Head.Cluster != move.Spec.Target.Cluster:
 		return nil, refuse("VolumeReplica %q has its versions in cluster %s: name that as the target", wanted.Replica, copied.Head.Cluster)
 	}
-	if wanted.Version == "" {
-		if newest := copied.Newest(); newest != nil {
-			return newest, nil
-		}
+	version := copied.Version(wanted.Version)
+	switch {
+	case version == nil && wanted.Version == "":
 		return nil, refuse("VolumeReplica %q has sealed nothing yet: there is no version that claim %q could get", wanted.Replica, claim.Name)
-	}
-	i := slices.IndexFunc(copied.Sealed, func(v replica.Version) bool { return v.Name == wanted.Version && !v.Going })
-	if i < 0 {
+	case version == nil:
 		return nil, refuse("VolumeReplica %q has no version %q: name one of those in its status", wanted.Replica, wanted.Version)
 	}
-	return &copied.Sealed[i], nil
+	return version, nil
 }
 
 // inspectLost inspects the source of a failover, which may be lost: nothing is read of it, but who uses it must be known, or vouched

@@ -28,6 +28,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
+	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -75,6 +76,8 @@ type Config struct {
 	Metrics  *Metrics
 	// Node returns a home node from the cache, nil if there is none.
 	Node func(name string) *corev1.Node
+	// Sources has the claims that are made from versions.
+	Sources home.Sources
 	// Moving says whether a move holds a claim.
 	Moving func(claim types.UID) bool
 	// FailedOver returns when the last failover of a claim began that is not over, zero if there is none.

@@ -113,6 +113,7 @@ func (c *Controller) readStandby(ctx context.Context, at site.Site, o *decide.Ob
 	}
 	p := r.Point
 	if p == nil {
+		o.Used = c.used(r)
 		o.Sealed, err = c.sealedAt(ctx, at, r)
 		return err
 	}
@@ -141,6 +142,22 @@ func volumeOf(ctx context.Context, at site.Site, b *corev1.PersistentVolumeClaim
 		real = nil
 	}
 	return real, err
+}
+
+// used returns the names of versions that claims are to be made from which have no volume yet. A virtual claim in a remote cluster may
+// have one long before its real claim there has.
+func (c *Controller) used(r *record.Record) (names []string) {
+	for _, claim := range c.Sources.MadeFromReplica(r.Namespace, r.Name) {
+		names = append(names, claim.Annotations[keys.ReplicaVersion])
+	}
+	cluster := c.Clusters.Get(r.Head.Cluster)
+	for _, version := range r.Sealed {
+		at := types.NamespacedName{Namespace: r.Head.Namespace, Name: version.Name}
+		if r.Head.Cluster == keys.Home && len(c.Sources.MadeFrom(at)) > 0 || cluster != nil && len(cluster.MadeFrom(at)) > 0 {
+			names = append(names, version.Name)
+		}
+	}
+	return names
 }
 
 // sealedAt returns the snapshots of a replica at its standby; nil if that does not serve them now: what it has is not gone then.

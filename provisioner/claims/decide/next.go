@@ -95,7 +95,7 @@ func unscheduled(o steps.Observation, class virtualclass.Class) steps.Step {
 		}
 	}
 	step := recordSource(o)
-	step.After = after
+	step.After = steps.Sooner(step.After, after)
 	return tooLarge(o, class, step)
 }
 
@@ -128,8 +128,11 @@ func scheduled(o steps.Observation, class virtualclass.Class) steps.Step {
 			steps.Note("SiblingRefused", fmt.Sprintf("claim %q of the same pod was refused by %s: the scheduler chooses another place for all "+
 				"its claims", sibling.Name, steps.Where(to.Cluster))))
 	}
+	if unnamed(o) && len(o.Backings) == 0 {
+		return recordSource(o)
+	}
 	var obstacle *Obstacle
-	to.FromSnapshot = o.Source != nil && o.Source.Snapshot != nil
+	to.FromSnapshot = o.Source != nil && (o.Source.Snapshot != nil || o.Source.Version != nil)
 	if to.Source, obstacle = CopyFrom(o.Claim, o.Source, to); complete(o.BackingIn(to.Cluster)) {
 		obstacle = nil
 	}
@@ -153,7 +156,11 @@ func scheduled(o steps.Observation, class virtualclass.Class) steps.Step {
 		return dropped(o, to)
 	}
 	if obstacle != nil {
-		return steps.Step{Tell: obstacle.Tell}
+		step := steps.Step{Tell: obstacle.Tell}
+		if o.Source.Version != nil {
+			step.After = lookAgain(o)
+		}
+		return step
 	}
 	if b := o.BackingIn(to.Cluster); o.Source != nil && handMade(b) {
 		return steps.Step{Tell: notACopy(*b)}

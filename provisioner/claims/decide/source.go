@@ -48,8 +48,11 @@ func CopyFrom(claim *corev1.PersistentVolumeClaim, s *steps.Source, to route.Rou
 	if s == nil {
 		return types.NamespacedName{}, nil
 	}
-	if s.Snapshot != nil {
+	switch {
+	case s.Snapshot != nil:
 		return fromSnapshot(claim, s.Snapshot, to)
+	case s.Version != nil:
+		return fromVersion(claim, s.Version, to)
 	}
 	name, _ := route.CopyOf(claim)
 	switch {
@@ -332,7 +335,7 @@ func standInOutdated(o steps.Observation) bool {
 // standInStep is the step that a backing claim at home needs before it can be created from
 // a snapshot; false if it needs none.
 func standInStep(o steps.Observation, to route.Route) (steps.Step, bool) {
-	if to.Cluster != keys.Home || !to.FromSnapshot || complete(o.BackingIn(keys.Home)) {
+	if to.Cluster != keys.Home || o.Source == nil || o.Source.Snapshot == nil || complete(o.BackingIn(keys.Home)) {
 		return steps.Step{}, false
 	}
 	in := o.StandIn
@@ -381,13 +384,23 @@ func standInNeeded(o steps.Observation) bool {
 }
 
 // recordSource is the step that writes on a claim in which cluster it can be made from its
-// snapshot, so that its pods go there; idle if it is written.
+// snapshot or version, so that its pods go there; idle if it is written.
 func recordSource(o steps.Observation) steps.Step {
-	if o.Source == nil || o.Source.Snapshot == nil {
-		return steps.Step{}
+	var origin Origin
+	var obstacle *Obstacle
+	step, at, version := steps.Step{}, "", ""
+	switch {
+	case o.Source == nil:
+		return step
+	case o.Source.Snapshot != nil:
+		origin, obstacle = originOf(o.Claim, o.Source.Snapshot)
+	case o.Source.Version != nil:
+		if origin, obstacle = originOfVersion(o.Claim, o.Source.Version); obstacle == nil && unnamed(o) {
+			version = o.Source.Version.Sealed.Name
+		}
+	default:
+		return step
 	}
-	step, at := steps.Step{}, ""
-	origin, obstacle := originOf(o.Claim, o.Source.Snapshot)
 	switch {
 	case obstacle == nil:
 		at = origin.Cluster
@@ -396,8 +409,10 @@ func recordSource(o steps.Observation) steps.Step {
 	default:
 		step.Tell = obstacle.Tell
 	}
-	if o.Claim.Annotations[keys.SourceCluster] != at {
-		step.Action = steps.RecordSource{In: at}
+	if o.Claim.Annotations[keys.SourceCluster] != at || version != "" {
+		step.Action = steps.RecordSource{In: at, Version: version}
+	} else if o.Source.Version != nil {
+		step.After = lookAgain(o)
 	}
 	return step
 }

@@ -1,6 +1,6 @@
 // Package route has where the backing claim of a virtual claim goes, and what it looks like: To
 // chooses the cluster and the real class from the selected node, BackingClaim is the claim to create
-// there, CopyOf and SnapshotOf say what it is a copy of. The package is pure.
+// there, CopyOf, SnapshotOf and ReplicaOf say what it is a copy of. The package is pure.
 package route
 
 import (
@@ -268,8 +268,11 @@ func BackingClaim(claim *corev1.PersistentVolumeClaim, r Route, at types.Namespa
 // claimKind is the kind of a data source that is a claim.
 const claimKind = "PersistentVolumeClaim"
 
-// source is the name of a claim's data source; both fields are empty if it has none.
-type source struct{ claim, snapshot string }
+// replicaKind is the kind of a data source that is a VolumeReplica: a claim is made from a version of it.
+const replicaKind = "VolumeReplica"
+
+// source is the name of a claim's data source; all fields are empty if it has none.
+type source struct{ claim, snapshot, replica string }
 
 // CopyOf returns the name of the claim in the same namespace that a claim is to be a copy
 // of; empty if it is no copy. The error is an *Invalid: the data source is not supported.
@@ -286,6 +289,16 @@ func SnapshotOf(claim *corev1.PersistentVolumeClaim) string {
 		return ""
 	}
 	return from.snapshot
+}
+
+// ReplicaOf returns the name of the VolumeReplica in the same namespace of which a version is to become
+// a claim's volume; empty if there is none.
+func ReplicaOf(claim *corev1.PersistentVolumeClaim) string {
+	from, err := sourceOf(claim)
+	if err != nil {
+		return ""
+	}
+	return from.replica
 }
 
 func sourceOf(claim *corev1.PersistentVolumeClaim) (source, error) {
@@ -310,8 +323,10 @@ func knownSource(group, kind, name string) (source, error) {
 		return source{claim: name}, nil
 	case group == volumesnapshot.Group && kind == volumesnapshot.Kind && name != "":
 		return source{snapshot: name}, nil
+	case group == v1alpha1.GroupVersion.Group && kind == replicaKind && name != "":
+		return source{replica: name}, nil
 	}
 	return source{},
-		&Invalid{fmt.Sprintf("the claim wants its data from %s %q, but a virtual volume can be made from a claim or a VolumeSnapshot only: "+
-			"create it without a data source and copy the data, since an empty volume would be worse than none", kind, name)}
+		&Invalid{fmt.Sprintf("the claim wants its data from %s %q, but a virtual volume can be made from a claim, a VolumeSnapshot or a "+
+			"VolumeReplica only: create it without a data source and copy the data, since an empty volume would be worse than none", kind, name)}
 }

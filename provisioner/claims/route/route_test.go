@@ -406,8 +406,8 @@ func TestSourcesThatAreUnderstood(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec corev1.PersistentVolumeClaimSpec
 		want string
-		// snapshot is the snapshot that the claim is to be made from.
-		snapshot, says string
+		// snapshot and replica are what the claim is to be made from.
+		snapshot, replica, says string
 	}{
 		"an empty claim":                  {},
 		"a copy of a claim":               {spec: local(kind, "source"), want: "source"},
@@ -427,9 +427,15 @@ func TestSourcesThatAreUnderstood(t *testing.T) {
 		},
 		"a snapshot of another namespace": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("snapshot.storage.k8s.io"),
 			Kind: "VolumeSnapshot", Name: "friday", Namespace: ptr.To("bank")}), says: `namespace "bank"`},
+		"a version of a replica": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("lodestone.dev"), Kind: "VolumeReplica",
+			Name: "data-west"}), replica: "data-west"},
+		"a replica of another namespace": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("lodestone.dev"), Kind: "VolumeReplica",
+			Name: "data-west", Namespace: ptr.To("bank")}), says: `namespace "bank"`},
+		"a move is none": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("lodestone.dev"), Kind: "VolumeMove", Name: "data"}),
+			says: `VolumeMove "data"`},
 		"a snapshot of no API group": {spec: local("VolumeSnapshot", "friday"), says: `VolumeSnapshot "friday"`},
 		"another kind that is called the same": {spec: ref(corev1.TypedObjectReference{APIGroup: ptr.To("example.com"), Kind: kind,
-			Name: "source"}), says: "a claim or a VolumeSnapshot only"},
+			Name: "source"}), says: "a claim, a VolumeSnapshot or a VolumeReplica only"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := claim(nil)
@@ -437,6 +443,7 @@ func TestSourcesThatAreUnderstood(t *testing.T) {
 			got, err := route.CopyOf(c)
 			assert.Equal(t, test.want, got)
 			assert.Equal(t, test.snapshot, route.SnapshotOf(c))
+			assert.Equal(t, test.replica, route.ReplicaOf(c))
 			if test.says == "" {
 				require.NoError(t, err)
 				return

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 // Observation is the state of one virtual claim, by its UID, at one moment. All of it comes
@@ -158,10 +159,12 @@ type Mapped struct {
 	Since           time.Time
 }
 
-// Source is the state of a claim's data source: another claim to copy, or a snapshot.
+// Source is the state of a claim's data source: another claim to copy, a snapshot, or a version of a
+// replica.
 type Source struct {
-	// Snapshot is nil for a copy of a claim. If it is set, all other fields are empty.
+	// Snapshot and Version are nil for a copy of a claim. If one is set, all other fields are empty.
 	Snapshot *Snapshot
+	Version  *Version
 	// Claim is nil if there is no claim of that name.
 	Claim *corev1.PersistentVolumeClaim
 	// Volume is its virtual volume, nil if there is none.
@@ -187,6 +190,21 @@ type Snapshot struct {
 	There *volumesnapshot.Snapshot
 	// Driver is the CSI driver that took it; empty if it is not known.
 	Driver string
+}
+
+// Version is the state of the sealed version of a VolumeReplica that a claim is to be made from. It is
+// found by the replica's record, which no tenant can write.
+type Version struct {
+	// Replica is nil if there is no VolumeReplica of that name, or it has not begun.
+	Replica *record.Record
+	// Sealed is the version that the claim names, or the newest if it names none; nil if there is none.
+	Sealed *record.Version
+	// Away says why the cluster with the versions cannot be asked; empty: it can.
+	Away string
+	// Place is the namespace there in which the backing claim would be.
+	Place string
+	// There is the VolumeSnapshot of that name there, nil if it is not in the cache.
+	There *volumesnapshot.Snapshot
 }
 
 // StandIn is the stand-in of a snapshot in the storage namespace, for the backing claim at
@@ -484,9 +502,10 @@ type (
 	RemoveStandIn struct {
 		StandIn StandIn
 	}
-	// RecordSource writes on the claim in which cluster its snapshot is; empty: unknown.
+	// RecordSource writes on the claim in which cluster its snapshot or version is; empty: unknown. Version is
+	// the version that it gets from now on; empty: that stays as it is.
 	RecordSource struct {
-		In string
+		In, Version string
 	}
 	// LockClaim makes new pods of the claim wait, because newer data of it exists than what its volume stands for, or because its
 	// twin is bound to another volume than that.

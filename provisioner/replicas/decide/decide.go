@@ -41,6 +41,8 @@ type Observation struct {
 	HeadVolume *corev1.PersistentVolume
 	// Sealed are the snapshots of this replica at the standby, by name, as far as they were read; nil: they were not.
 	Sealed map[string]types.UID
+	// Used are the names of versions that claims are to be made from, which have no volume yet.
+	Used []string
 	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that.
 	Origin   *corev1.PersistentVolumeClaim
 	Snapshot Snapshot
@@ -292,15 +294,21 @@ func keepVersions(o Observation) (Step, bool) {
 		}
 		return step, true
 	}
-	if len(r.Sealed) <= int(max(o.Replica.Spec.Versions.Keep, 1)) {
-		return Step{}, false
+	for _, version := range r.Sealed {
+		if version.Going {
+			return Step{Action: DropVersion{version.Name, version.UID}}, true
+		}
 	}
-	if oldest := r.Sealed[0]; oldest.Going {
-		return Step{Action: DropVersion{oldest.Name, oldest.UID}}, true
+	// The newest is never removed, and what is used is as long as that lasts.
+	for i, version := range r.Sealed[:max(0, len(r.Sealed)-int(max(o.Replica.Spec.Versions.Keep, 1)))] {
+		if slices.Contains(o.Used, version.Name) {
+			continue
+		}
+		next := r.Clone()
+		next.Sealed[i].Going = true
+		return Step{Action: Save{next}}, true
 	}
-	next := r.Clone()
-	next.Sealed[0].Going = true
-	return Step{Action: Save{next}}, true
+	return Step{}, false
 }
 
 // remove is the step by which all goes that was made for a replica.

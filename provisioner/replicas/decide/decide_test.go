@@ -104,6 +104,13 @@ func TestBetweenPoints(t *testing.T) {
 	}
 }
 
+func goingOf(r *record.Record) (going []bool) {
+	for _, version := range r.Sealed {
+		going = append(going, version.Going)
+	}
+	return going
+}
+
 func TestOnlyTheOldestVersionGoesOnceEnoughNewerOnesAreThere(t *testing.T) {
 	o := observation(3)
 	step := decide.Next(o)
@@ -119,6 +126,22 @@ func TestOnlyTheOldestVersionGoesOnceEnoughNewerOnesAreThere(t *testing.T) {
 	assert.Len(t, save.Record.Sealed, 2)
 	o.Record = save.Record
 	assert.Nil(t, decide.Next(o).Action)
+
+	// A claim is to be made from the oldest: the next one goes in its place, and never the newest.
+	o = observation(4)
+	o.Used = []string{"v1", "v4"}
+	save, ok = decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Equal(t, []bool{false, true, false, false}, goingOf(save.Record))
+	o.Record = save.Record
+	assert.Equal(t, decide.DropVersion{Name: "v2", UID: "v2"}, decide.Next(o).Action)
+	o = observation(4)
+	o.Used = []string{"v1", "v2"}
+	assert.Nil(t, decide.Next(o).Action)
+	o.Used = o.Used[1:]
+	save, ok = decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Equal(t, []bool{true, false, false, false}, goingOf(save.Record))
 
 	// One of the newer ones is gone: then the oldest stays.
 	o = observation(3)

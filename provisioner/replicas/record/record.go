@@ -138,6 +138,18 @@ func (r *Record) Newest() *Version {
 	return nil
 }
 
+// Version returns the sealed version of a name, the newest for none; nil if there is none, or it is being removed.
+func (r *Record) Version(name string) *Version {
+	if name == "" {
+		return r.Newest()
+	}
+	i := slices.IndexFunc(r.Sealed, func(v Version) bool { return v.Name == name && !v.Going })
+	if i < 0 {
+		return nil
+	}
+	return &r.Sealed[i]
+}
+
 // PointName is the name of the snapshot of a point's source and of the claim that is made of it. The moment is part of it: numbers are
 // counted again after home was restored from a backup, and what an earlier point of that number has left is not this one's.
 func (r *Record) PointName() string {
