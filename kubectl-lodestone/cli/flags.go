@@ -146,7 +146,8 @@ func (o *Output) WriteOne(out io.Writer, kind schema.GroupVersionKind, one inter
 	metav1.Object
 }) error {
 	if o.Format == Name {
-		_, err := fmt.Fprintf(out, "%s.%s/%s\n", strings.ToLower(kind.Kind), kind.Group, one.GetName())
+		of := strings.TrimSuffix(strings.ToLower(kind.Kind)+"."+kind.Group, ".")
+		_, err := fmt.Fprintf(out, "%s/%s\n", of, one.GetName())
 		return err
 	}
 	return o.Write(out, typed(kind, one))

@@ -21,8 +21,8 @@ import (
 
 // failover has the flags of the command failover.
 type failover struct {
-	to, version, fence string
-	yes                bool
+	to, version, fence, name string
+	yes, drill               bool
 }
 
 // NewFailover returns the command failover.
@@ -43,13 +43,20 @@ If the cluster of that volume does not answer, nobody can see whether pods still
 there. If they do not, or if what they do does not count, say so with --fence Declared:
 they end when their cluster answers again. It takes the right to fence remoteclusters.
 
-Each claim gets a version of its own: those of several claims are of different moments.`,
+Each claim gets a version of its own: those of several claims are of different moments.
+
+With --test nothing is failed over: a new claim is made from the version, which has what
+the claim had, so that pods of a test show whether the application starts with that. The
+claim, its pods and its copy go on as they are, and what the test writes is in no version.`,
 		Example: `  # The cluster of claim data is lost
   kubectl lodestone failover data -n shop --fence Declared
 
   # The application has spoiled its files: back to a version from before that
   kubectl lodestone replicate status data -n shop -o yaml
   kubectl lodestone failover data -n shop --version replica-0f7b153b-4645-44d9-9d0e-f64b2f68c8bb-v12-1795742003
+
+  # Does the application start with the copy? Nothing of it is changed
+  kubectl lodestone failover data -n shop --test
 
   # What would be done?
   kubectl lodestone failover statefulset/db -n shop --dry-run`,
@@ -63,7 +70,7 @@ Each claim gets a version of its own: those of several claims are of different m
 			if err != nil {
 				return err
 			}
-			if err := f.check(o, workload, claims); err != nil {
+			if err := f.check(o, workload, claims, cmd.Flags().Changed("fence")); err != nil {
 				return err
 			}
 			home, namespace, err := cli.Connect(flags)
@@ -81,6 +88,9 @@ Each claim gets a version of its own: those of several claims are of different m
 				claims = slices.Concat(groups...)
 			}
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, statefulSet: len(claims) > 1}
+			if f.drill {
+				return f.test(cmd.Context(), r, workload, claims)
+			}
 			return f.run(cmd.Context(), r, claims, word)
 		},
 	}
@@ -88,19 +98,29 @@ Each claim gets a version of its own: those of several claims are of different m
 	command.Flags().StringVar(&f.version, "version", "", "name of the version, as replicate status -o yaml shows it; by default the newest")
 	command.Flags().StringVar(&f.fence, "fence", f.fence, "how it is known that nobody writes to the volume that the claim has: Proven asks "+
 		"its cluster, Declared has you vouch for one that does not answer")
+	command.Flags().BoolVar(&f.drill, "test", false, "make a new claim from the version, and leave the claim and its copy as they are")
+	command.Flags().StringVar(&f.name, "name", "", "name of the claim that --test makes; by default that of the claim with -drill")
 	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
 	command.Flags().BoolVar(&o.Detach, "detach", false, "do not wait until it is done")
 	command.Flags().BoolVar(&o.DryRun, "dry-run", false, "say what would be done, or what forbids it, and do nothing")
-	o.Output.Add(command, "write the VolumeMove that did it, also if it failed; those of several claims as one List", cli.JSON, cli.YAML,
-		cli.Name)
+	o.Output.Add(command, "write the VolumeMove that did it, also if it failed, or the claim that --test made; those of several claims as "+
+		"one List", cli.JSON, cli.YAML, cli.Name)
 	cli.CompleteFlag(command, flags, "to", cli.Clusters)
 	_ = command.RegisterFlagCompletionFunc("fence", cobra.FixedCompletions([]string{string(v1alpha1.FenceProven),
 		string(v1alpha1.FenceDeclared)}, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
 
-func (f *failover) check(o *Options, workload cli.Reference, claims []string) error {
+func (f *failover) check(o *Options, workload cli.Reference, claims []string, fenced bool) error {
 	switch {
+	case f.drill && fenced:
+		return cli.Misuse("--fence says who may write to a volume that is given up, and --test gives none up: leave one or the other out")
+	case f.name != "" && !f.drill:
+		return cli.Misuse("--name names the claim that --test makes: give that too, or leave it out")
+	case f.name != "" && len(validation.IsDNS1123Subdomain(f.name)) > 0:
+		return cli.Misuse("--name %q cannot be a claim: names have up to 253 lower-case letters, digits, '-' and '.'", f.name)
+	case f.name != "" && (workload.Name != "" || len(claims) != 1):
+		return cli.Misuse("--name names one claim: name the one that is tested alone")
 	case !oneOf(v1alpha1.FailoverFence(f.fence), v1alpha1.FenceProven, v1alpha1.FenceDeclared):
 		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume, or Declared, if you vouch for one that "+
 			"does not answer", f.fence)

@@ -187,7 +187,7 @@ func (c Copy) Has(place string, now time.Time) string {
 
 // Look says how a version is used of a claim that has no volume any more, for which nothing can be failed over.
 func (c Copy) Look() string {
-	return "docs/replicas.md#look-into-a-version says how to make a new claim of it"
+	return "docs/replicas.md#drills says how to make a new claim of it"
 }
 
 // Use says how the copy is used once the cluster of the claim is lost. All commands say it in these words, and nowhere else.

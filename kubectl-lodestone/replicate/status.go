@@ -9,13 +9,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -26,7 +29,7 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 		Short: "Show how old the copies are",
 		Long: `Status lists the VolumeReplicas of a namespace, or one, named by itself or by its claim:
 where the data and the copy are, the newest sealed version, how old that is and may be,
-and what is wrong.`,
+what is wrong, and which claims were made from versions (failover --test).`,
 		Example: `  # How old is the copy of claim data?
   kubectl lodestone replicate status data -n shop
 
@@ -73,7 +76,15 @@ and what is wrong.`,
 			if len(list.Items) == 0 {
 				return home.None(cmd.Context(), streams.Out, "VolumeReplicas", namespace, scope.Selector)
 			}
-			return show(streams.Out, list.Items, scope.Everywhere, output.Format == cli.Wide, time.Now())
+			if err := show(streams.Out, list.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil {
+				return err
+			}
+			// Whoever may not list claims sees the copies.
+			claims, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).List(cmd.Context(), metav1.ListOptions{})
+			if err != nil {
+				return nil //nolint:nilerr // As said above.
+			}
+			return showDrills(streams.Out, list.Items, claims.Items)
 		},
 	}
 	output.Add(command, "write the VolumeReplica that is named, or a List of them; wide shows more columns",
@@ -110,6 +121,29 @@ func show(out io.Writer, all []v1alpha1.VolumeReplica, namespaces, wide bool, no
 		if _, err := fmt.Fprintf(out, "%s: %s\n", name, c.Message); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// showDrills prints which claims were made from versions, as failover --test makes them.
+func showDrills(out io.Writer, all []v1alpha1.VolumeReplica, claims []corev1.PersistentVolumeClaim) error {
+	gap := "\n"
+	for i := range claims {
+		claim := &claims[i]
+		of := claim.Spec.DataSourceRef
+		if of == nil || of.Kind != kind.Kind || ptr.Deref(of.APIGroup, "") != kind.Group || !slices.ContainsFunc(all,
+			func(r v1alpha1.VolumeReplica) bool { return r.Namespace == claim.Namespace && r.Name == of.Name }) {
+			continue
+		}
+		version := "a version"
+		if name := claim.Annotations[keys.ReplicaVersion]; name != "" {
+			version = name
+		}
+		if _, err := fmt.Fprintf(out, "%sclaim %s/%s is made from %s of VolumeReplica %s\n", gap, claim.Namespace, claim.Name, version,
+			of.Name); err != nil {
+			return err
+		}
+		gap = ""
 	}
 	return nil
 }
