@@ -2,6 +2,7 @@ package replicas
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -85,7 +86,16 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 	assert.Contains(t, refused.Status.Message, "fail over with spec.failover.fence Declared")
 
 	as := editor(t, namespace)
-	code, _, said := plugin(t, append([]string{"failover", "data", "--yes", "--fence", "Declared"}, as...)...)
+	// Does the application start with the copy?
+	code, out, said := plugin(t, append([]string{"failover", "data", "--test", "--name", "tried", "-o", "name"}, as...)...)
+	require.Zero(t, code, said)
+	assert.Equal(t, "persistentvolumeclaim/tried\n", out)
+	drill(t, namespace, "tried")
+	tried, place := drilled(t, namespace, "tried")
+	assert.Equal(t, has, tried)
+	assert.True(t, strings.HasPrefix(place, filepath.Join(bed.Disks.Root, homeDriver)), place)
+
+	code, _, said = plugin(t, append([]string{"failover", "data", "--yes", "--fence", "Declared"}, as...)...)
 	assert.NotZero(t, code)
 	assert.Contains(t, said, "only who may fence remoteclusters, as an administrator may, can say that nobody writes in a cluster")
 	code, _, said = plugin(t, append([]string{"failover", "data", "--yes"}, as...)...)
@@ -96,7 +106,7 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 	assert.Contains(t, said, "Type data to go on: ")
 
 	began := time.Now()
-	code, out, said := plugin(t, "failover", "deployment/data", "-n", namespace, "--fence", "Declared", "--yes", "-o", "name")
+	code, out, said = plugin(t, "failover", "deployment/data", "-n", namespace, "--fence", "Declared", "--yes", "-o", "name")
 	require.Zero(t, code, said)
 	over, err := objects(t).In(namespace).Get(t.Context(), strings.TrimPrefix(strings.TrimSpace(out), "volumemove.lodestone.dev/"),
 		metav1.GetOptions{})

@@ -221,7 +221,13 @@ func beyond(t *testing.T, namespace string, number int) (n int) {
 // folder returns the folder that stands for the volume of claim data, wherever it is; empty while it has none.
 func folder(t *testing.T, namespace string) string {
 	t.Helper()
-	claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+	return folderBehind(t, namespace, "data")
+}
+
+// folderBehind does the same for another claim.
+func folderBehind(t *testing.T, namespace, name string) string {
+	t.Helper()
+	claim := await.Claim(t, bed.Home.Client(), namespace, name)
 	if claim == nil || claim.Spec.VolumeName == "" {
 		return ""
 	}

@@ -204,18 +204,28 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 	counts(t, namespace, virtual, keys.Home)
 	fill(t, folder(t, namespace))
 	made := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Spec.BandwidthLimit = ptr.To(resource.MustParse("4Mi")) })
-	for _, stage := range []string{"Copy", "Seal"} {
-		until(t, "the point is in "+stage, made, func(now *v1alpha1.VolumeReplica) bool {
-			return len(now.Status.Standbys) == 1 && (strings.HasSuffix(now.Status.Standbys[0].Point, stage) ||
-				len(now.Status.Standbys[0].Versions) > 0)
-		})
+	restart := func() {
+		t.Helper()
 		require.NoError(t, provisioner.Stop())
 		var err error
 		provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
 		require.NoError(t, err)
 	}
+	for _, stage := range []string{"Copy", "Seal"} {
+		until(t, "the point is in "+stage, made, func(now *v1alpha1.VolumeReplica) bool {
+			return len(now.Status.Standbys) == 1 && (strings.HasSuffix(now.Status.Standbys[0].Point, stage) ||
+				len(now.Status.Standbys[0].Versions) > 0)
+		})
+		restart()
+	}
 	now := sealed(t, made, time.Time{})
-	assert.Positive(t, counted(t, contentOf(t, bed.West, westDriver, namespace, now.Status.Standbys[0].Versions[0].Name)))
+	has := counted(t, contentOf(t, bed.West, westDriver, namespace, now.Status.Standbys[0].Versions[0].Name))
+	assert.Positive(t, has)
+	madeOf(t, namespace, "drill", "data", now.Status.Standbys[0].Versions[0].Name)
+	drill(t, namespace, "drill")
+	restart()
+	had, _ := drilled(t, namespace, "drill")
+	assert.Equal(t, has, had)
 
 	// A standby that cannot be reached says so. Its API server hangs: one that starts refuses until it knows the roles.
 	require.NoError(t, bed.West.PauseAPIServer())
@@ -224,6 +234,8 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 		healthy := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ReplicaHealthy)
 		return healthy.Reason == "BeingRemoved" && strings.Contains(healthy.Message, "cannot be removed") || healthy.Reason == "ClusterAway"
 	})
+	madeOf(t, namespace, "waits", "data", "")
+	told(t, namespace, "waits", "waiting until cluster west can be used, which has the version that this claim is to be made from: ")
 	require.NoError(t, bed.West.ResumeAPIServer())
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	await.Until(t, "the replica is gone", func() bool { return len(left(t, made)) == 0 }, func() any { return left(t, made) })
