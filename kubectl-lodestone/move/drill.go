@@ -100,7 +100,8 @@ func drillOf(claim *corev1.PersistentVolumeClaim, copied *v1alpha1.VolumeReplica
 	}
 	wanted := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: name,
-			Annotations: map[string]string{keys.ReplicaVersion: versions[i].Name}},
+			// No copy is kept of what a test writes, whatever the class says.
+			Annotations: map[string]string{keys.ReplicaVersion: versions[i].Name, keys.ReplicateTo: ""}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode, StorageClassName: claim.Spec.StorageClassName,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: size}},

@@ -28,7 +28,7 @@ func TestADrillIsMadeLikeItsClaim(t *testing.T) {
 	d := drillOf(claim, &replica, "", "data-drill")
 	assert.Equal(t, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-drill",
-			Annotations: map[string]string{keys.ReplicaVersion: "v2", keys.Class: "fast"}},
+			Annotations: map[string]string{keys.ReplicaVersion: "v2", keys.Class: "fast", keys.ReplicateTo: ""}},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode, StorageClassName: ptr.To("virtual"),
 			Resources:     corev1.VolumeResourceRequirements{Requests: claim.Status.Capacity},
@@ -38,7 +38,7 @@ func TestADrillIsMadeLikeItsClaim(t *testing.T) {
 	assert.Equal(t, "east", d.cluster)
 	replica.Spec.Standbys[0].ClassName = "gold"
 	d = drillOf(claim, &replica, "v1", "tried")
-	assert.Equal(t, map[string]string{keys.ReplicaVersion: "v1", keys.Class: "gold"}, d.claim.Annotations)
+	assert.Equal(t, map[string]string{keys.ReplicaVersion: "v1", keys.Class: "gold", keys.ReplicateTo: ""}, d.claim.Annotations)
 	assert.Equal(t, replica.Status.Standbys[0].Versions[1].Cut.Time, d.cut)
 }
 
