@@ -131,6 +131,13 @@ e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and
 e2e-long: ## Run the same suite with longer outages and more files (half an hour more)
 	@E2E_LONG=1 $(MAKE) e2e
 
+# Those of the suite that a node of Liqo is to pass, and its own.
+LIQO_TESTS := ^Test(TwinIsNeverMounted|StatefulSetKeepsItsFiles|PodWaitsForItsCordonedNode|DrainOfTheVirtualNode|KubeletAtHomeRefuses|AVolumeGoesToWest|ADevice|PodsThatAreMadeDuringAMove|AClaimMadeFromASnapshot|ANodeOfLiqo|NamespacesAreThoseOfLiqo|FilesOutliveThatLiqo)
+
+.PHONY: e2e-liqo
+e2e-liqo: bin/gotestsum bin/helm ## Run those tests with a node of Liqo 1.2.0, built from its Go module (RUN=<pattern> runs some)
+	@LODESTONE_LIQO=1 RUN='$(or $(RUN),$(LIQO_TESTS))' exec e2e/kind/run.sh
+
 .PHONY: e2e-up
 e2e-up: ## Bring up two kind clusters with Lodestone from this tree; `make e2e` then uses them
 	@e2e/kind/up.sh && e2e/kind/guide.sh

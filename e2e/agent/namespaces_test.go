@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -31,7 +32,7 @@ func namespaceOf(t *testing.T, name string) *corev1.Namespace {
 func TestNamespacesThatAreNotGiven(t *testing.T) {
 	x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
 		home.Spec.Namespaces.Names = []string{"team-*", "kube-*"}
-		home.Spec.Namespaces.Maximum = 2
+		home.Spec.Namespaces.Maximum = ptr.To[int32](2)
 	})
 	for _, name := range []string{"default", "kube-system", "kube-new", "lodestone-remote", "lodestone-home-other", "other", "not.a.label"} {
 		x.request(name)
@@ -60,9 +61,26 @@ func TestNamespacesThatAreNotGiven(t *testing.T) {
 	x.given(third)
 	x.change(func(home *remotev1alpha1.HomeCluster) {
 		home.Spec.Namespaces.Names = []string{"*"}
-		home.Spec.Namespaces.Maximum = 3
+		home.Spec.Namespaces.Maximum = ptr.To[int32](3)
 	})
 	x.given("other")
+}
+
+func TestAHomeClusterThatMayHaveNoNamespacesGetsThoseThatItsOwnerLabels(t *testing.T) {
+	x := newTenant(t, func(home *remotev1alpha1.HomeCluster) {
+		home.Spec.Namespaces.Names, home.Spec.Namespaces.Maximum = []string{"*"}, ptr.To[int32](0)
+	})
+	name := "team-" + rand.String(6)
+	x.request(name)
+	assert.Contains(t, x.told(name, "TooMany"), "spec.namespaces.maximum")
+	assert.Nil(t, namespaceOf(t, name))
+
+	// As deploy/examples/liqo-namespaces.yaml has it.
+	_, err := bed.West.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{keys.HomeID: x.id}, Annotations: map[string]string{keys.MadeFor: x.id + "/" + name},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	x.given(name)
 }
 
 func TestWhatBelongsInANamespaceIsKept(t *testing.T) {

@@ -74,13 +74,15 @@ var (
 	Kind      = Set{Name: "kind", Folder: programs, Packages: []string{"sigs.k8s.io/kind"}}
 	Node      = Set{Name: "node", Folder: programs, Packages: []string{"./kubernetes", "./coredns", "./pause"}}
 	LocalPath = Set{Name: "local-path-provisioner", Folder: programs + "/local-path-provisioner", Packages: []string{"tool"}}
+	// Liqo is Liqo 1.2.0: its controllers, its virtual kubelet and liqoctl. Only the suite of nodes of Liqo needs it.
+	Liqo = Set{Name: "liqo", Folder: "e2e/liqo", Packages: []string{"tool"}, Version: "v1.35.2"}
 	// NewerScheduler is kube-scheduler of the next Kubernetes. It is not among Sets: few tests need it.
 	NewerScheduler = Set{Name: "newer-scheduler", Folder: programs + "/newer-scheduler", Packages: []string{"tool"}, Version: "v1.37.2"}
 )
 
 // Sets are all of them.
 func Sets() []Set {
-	return []Set{ControlPlane, Disk, Sidecars, Restic, RestServer, Kind, Node, LocalPath}
+	return []Set{ControlPlane, Disk, Sidecars, Restic, RestServer, Kind, Node, LocalPath, Liqo}
 }
 
 // Definitions is the folder, among the sidecars, of the custom resource definitions of

@@ -283,7 +283,7 @@ func (w *World) serveHome(ctx context.Context) (map[string][]byte, error) {
 			home.Spec.ClusterUID = string(system.UID)
 			home.Name = home.Spec.ClusterUID[:8]
 			// Each case leaves a namespace there.
-			home.Spec.Namespaces.Maximum = 5000
+			home.Spec.Namespaces.Maximum = ptr.To[int32](5000)
 		})
 		if err != nil {
 			return nil, err

@@ -40,6 +40,13 @@ settle() {
   done
 }
 
+# What e2e/liqo/install.sh has put in the place of Lodestone's node stays.
+liqo=
+if home get namespace liqo >/dev/null 2>&1; then
+  [[ -n ${LODESTONE_LIQO-} ]] || fail "the clusters that run are those of make e2e-liqo: run make e2e-down first"
+  liqo=yes
+fi
+
 say "building the programs of this working tree"
 make -s -C "$root" build >"$KIND_CACHE/log/build.log" || fail "the programs do not build: see above"
 for program in provisioner extender virtualnode; do
@@ -93,6 +100,7 @@ for pair in "home west" "west home"; do
   read -r from to <<<"$pair"
   docker exec "$from-control-plane" ip route replace "$("$to" get node "$to-control-plane" -o jsonpath='{.spec.podCIDR}')" via "$(address "$to")"
 done
+[[ -z $liqo ]] || exit 0
 kubectl lodestone peer --context kind-home --remote-context kind-west --name west \
   --namespaces '*' --remote-server "https://$(address west):6443" \
   --home-server "https://$(address home):6443" --pod-network Routed \

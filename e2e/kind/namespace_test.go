@@ -53,6 +53,9 @@ func namespace(t *testing.T) string {
 		}
 		removeNamespace(t, home, made.Name)
 	})
+	if ofLiqo() {
+		offload(t, made.Name, "EnforceSameName")
+	}
 	return made.Name
 }
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs the suite on a pair of clusters: one that runs already, which is left
 # running, or one that is brought up for it and taken down afterwards, also when the
-# run is interrupted. KEEP=1 keeps it. RUN=<pattern> runs some tests.
+# run is interrupted. KEEP=1 keeps it. RUN=<pattern> runs some tests. With LODESTONE_LIQO the node
+# that stands for west is one of Liqo.
 . "$(dirname "$0")/settings.sh"
 results=$root/bin/results
 mkdir -p "$results"
@@ -42,6 +43,7 @@ interrupted() {
 trap interrupted INT TERM
 
 run "$here/up.sh"
+[[ -z ${LODESTONE_LIQO-} ]] || run "$root/e2e/liqo/install.sh"
 say "running the suite"
 cd "$root"
 # Tests mostly wait for kubelets: one more at a time than there are cores of a small machine.

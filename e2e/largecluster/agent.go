@@ -102,7 +102,7 @@ func (c *Cluster) confine() {
 func agentHomeCluster(id string) *remotev1alpha1.HomeCluster {
 	cluster := homeCluster(id)
 	cluster.Finalizers = []string{keys.HomeClusterFinalizer}
-	cluster.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Maximum: 10}
+	cluster.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Maximum: ptr.To[int32](10)}
 	// So each pod is counted against what the owner offers.
 	cluster.Spec.Offer = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10k"), corev1.ResourcePods: resource.MustParse("100k")}
 	return cluster

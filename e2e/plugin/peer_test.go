@@ -56,7 +56,7 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 	assert.Equal(t, "4", home.Spec.Offer.Cpu().String())
 	assert.Equal(t, []string{"shop-*", "test-*"}, home.Spec.Namespaces.Names)
 	assert.Equal(t, "restricted", home.Spec.Namespaces.PodSecurity)
-	assert.EqualValues(t, 100, home.Spec.Namespaces.Maximum)
+	assert.EqualValues(t, 100, *home.Spec.Namespaces.Maximum)
 
 	t.Run("and again changes nothing", func(t *testing.T) {
 		before, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})

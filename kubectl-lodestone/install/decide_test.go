@@ -77,6 +77,11 @@ func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, *v.VirtualNodes)
 	assert.Len(t, notes, 1)
+	admiralty := kubeadm()
+	admiralty.Nodes = []corev1.Node{node("", map[string]string{"type": "virtual-kubelet", "virtual-kubelet.io/provider": "admiralty"})}
+	v, _, err = Choose(Values{}, Values{}, admiralty, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.False(t, *v.VirtualNodes)
 	v, _, err = Choose(Values{VirtualNodes: ptr.To(true)}, Values{}, liqo, false, "v0.2.0")
 	require.NoError(t, err)
 	assert.True(t, *v.VirtualNodes, "whoever says it knows better")

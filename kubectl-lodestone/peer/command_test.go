@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
@@ -23,7 +24,7 @@ func TestFlagsChangeOnlyWhatTheySay(t *testing.T) {
 	require.NoError(t, o.Complete())
 
 	home := homeCluster("11111111", homeUID)
-	home.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Names: []string{"shop-*"}, Maximum: 5, PodSecurity: "restricted"}
+	home.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Names: []string{"shop-*"}, Maximum: ptr.To[int32](5), PodSecurity: "restricted"}
 	home.Spec.Tolerations = []string{"gpu"}
 	remote := remoteCluster("west", westUID, func(r *v1alpha1.RemoteCluster) { r.Spec.StorageClassName = "fast" })
 	plan := Plan{Name: "west", HomeID: "11111111", Auth: Token, Strategy: v1alpha1.SameName, Home: &home, Remote: &remote,

@@ -99,6 +99,8 @@ func TestOnlyNodesThatCanRunPodsOfHomeClustersCount(t *testing.T) {
 		"another cluster":       {node: node("n", label(keys.Cluster, "east"))},
 		"a virtual kubelet":     {node: node("n", label("type", "virtual-kubelet"))},
 		"a Liqo node":           {node: node("n", label("liqo.io/type", "virtual-node"))},
+		"an Admiralty node": {node: node("n", label("type", "virtual-kubelet"), label("virtual-kubelet.io/provider", "admiralty"),
+			taint(corev1.TaintEffectNoSchedule))},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, test.want, Usable(test.node)) })
 	}

@@ -213,7 +213,7 @@ func TestRecord(t *testing.T) {
 
 func TestMend(t *testing.T) {
 	home := &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "h1"},
-		Spec: remotev1alpha1.HomeClusterSpec{Namespaces: remotev1alpha1.NamespacePolicy{Maximum: 1}}}
+		Spec: remotev1alpha1.HomeClusterSpec{Namespaces: remotev1alpha1.NamespacePolicy{Maximum: ptr.To[int32](1)}}}
 	request := &remotev1alpha1.NamespaceRequest{ObjectMeta: metav1.ObjectMeta{Name: "shop"},
 		Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "shop"},
 		Status: remotev1alpha1.NamespaceRequestStatus{Conditions: []metav1.Condition{

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -21,6 +22,9 @@ const (
 	ReasonNamespaceExists = "NamespaceExists"
 	ReasonTerminating     = "Terminating"
 )
+
+// defaultMaximum is how many namespaces a home cluster may have whose owner does not say; the API server writes it down.
+const defaultMaximum = 100
 
 // Grant says why a home cluster may not have a namespace for a request, nil if it may. existing is
 // the namespace of that name, nil if there is none; count is how many the home cluster has.
@@ -39,7 +43,12 @@ func Grant(home *remotev1alpha1.HomeCluster, request *remotev1alpha1.NamespaceRe
 	if refusal := allow(home, request); refusal != nil {
 		return refusal
 	}
-	if maximum := int(home.Spec.Namespaces.Maximum); count >= maximum {
+	switch maximum := int(ptr.Deref(home.Spec.Namespaces.Maximum, defaultMaximum)); {
+	case maximum == 0:
+		return &Refusal{ReasonTooMany, fmt.Sprintf("No namespace is made here for home cluster %s, and there is no namespace %s that was "+
+			"given to it: let the owner of this cluster make one and label it for it, or set spec.namespaces.maximum of HomeCluster %s.",
+			home.Name, name, home.Name)}
+	case count >= maximum:
 		return &Refusal{ReasonTooMany, fmt.Sprintf("Home cluster %s has %d namespaces here, and its owner allows %d: remove one, or "+
 			"ask for more.", home.Name, count, maximum)}
 	}

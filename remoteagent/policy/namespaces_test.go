@@ -17,7 +17,7 @@ func TestGrant(t *testing.T) {
 	policyOf := func(maximum int32, names ...string) *remotev1alpha1.HomeCluster {
 		h := home.DeepCopy()
 		h.Spec.ClusterUID = "uid-1"
-		h.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Maximum: maximum, Names: names}
+		h.Spec.Namespaces = remotev1alpha1.NamespacePolicy{Maximum: &maximum, Names: names}
 		return h
 	}
 	of := func(id string, names ...string) *remotev1alpha1.HomeCluster {

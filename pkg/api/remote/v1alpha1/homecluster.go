@@ -138,12 +138,13 @@ type NamespacePolicy struct {
 	// +listType=set
 	Names []string `json:"names,omitempty"`
 
-	// Maximum is how many there may be.
+	// Maximum is how many there may be. With 0 the home cluster gets only those that its owner has
+	// labelled for it.
 	//
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
-	Maximum int32 `json:"maximum,omitempty"`
+	Maximum *int32 `json:"maximum,omitempty"`
 
 	// PodSecurity is the Pod Security Standard that is enforced in them.
 	//

@@ -182,6 +182,11 @@ func (in *NamespacePolicy) DeepCopyInto(out *NamespacePolicy) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Maximum != nil {
+		in, out := &in.Maximum, &out.Maximum
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Quota != nil {
 		in, out := &in.Quota, &out.Quota
 		*out = make(v1.ResourceList, len(*in))
