@@ -74,7 +74,8 @@ func TestANodeOfLiqoTakesOnlyPodsOfNamespacesThatLiqoOffloads(t *testing.T) {
 	needsLiqo(t)
 	node, err := home.client.CoreV1().Nodes().Get(t.Context(), virtualNode, metav1.GetOptions{})
 	require.NoError(t, err)
-	assert.Contains(t, node.Spec.Taints, corev1.Taint{Key: "virtual-node.liqo.io/not-allowed", Value: "true", Effect: corev1.TaintEffectNoExecute})
+	assert.Contains(t, node.Spec.Taints, corev1.Taint{Key: "virtual-node.liqo.io/not-allowed", Value: "true",
+		Effect: corev1.TaintEffectNoExecute})
 	assert.Equal(t, "virtual-node", node.Labels["liqo.io/type"])
 	assert.Equal(t, "west", node.Labels["liqo.io/remote-cluster-id"])
 	assert.Equal(t, "west", node.Labels[keys.Cluster], "as it was labelled, also once its virtual kubelet was started again")
