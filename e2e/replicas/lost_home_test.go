@@ -78,6 +78,9 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	require.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, before.ResourceVersion, await.Claim(t, bed.West.Client(), there, "data").ResourceVersion)
 
+	// Whoever stops before the pods have ended goes on by the same command.
+	code, _, _ = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes", "--timeout", "300ms")
+	assert.Equal(t, 1, code)
 	code, out, said = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
 	require.Zero(t, code, said)
 	for _, namespace := range []string{copied, there} {

@@ -298,8 +298,8 @@ func newReplicas(process *program.Process, moving *moves.Controller, records *re
 		Client: moving.Client, Home: moving.Home, Dynamic: moving.Dynamic, Replicas: moving.Moves,
 		Objects: clients.NewVolumeReplicaInformer(moving.Moves), Clusters: moving.Clusters, Records: records, Place: moving.Place,
 		Namespace: moving.Namespace, Image: moving.Image, Scratch: moving.Scratch, Networks: moving.Networks, Targets: moving.Targets(),
-		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Claims: moving.Claims, Volumes: moving.Volumes, Class: moving.Class,
-		Moving: moving.Records.Holds, FailedOver: moving.Records.FailedOver, Sources: sources,
+		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Moving: moving.Records.Holds, FailedOver: moving.Records.FailedOver,
+		Sources: sources,
 	}), nil
 }
 

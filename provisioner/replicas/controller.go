@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -58,12 +57,9 @@ type Config struct {
 	// Client of the VolumeReplicas; Objects is their informer, which the caller runs.
 	Replicas *clients.VolumeMoveClient
 	Objects  cache.SharedIndexInformer
-	// Claims and Volumes are informers that the caller runs; Class returns a storage class from its cache, nil if there is none.
-	Claims, Volumes cache.SharedIndexInformer
-	Class           func(name string) *storagev1.StorageClass
-	Clusters        *remote.Clusters
-	Records         *Records
-	Place           backing.Place
+	Clusters *remote.Clusters
+	Records  *Records
+	Place    backing.Place
 	// Namespace is the provisioner's namespace, which has its records.
 	Namespace string
 	// Image is the image of the movers, Scratch how many bytes one may store on the disk of its node; 0: depends on the volume.
@@ -76,7 +72,7 @@ type Config struct {
 	Metrics  *Metrics
 	// Node returns a home node from the cache, nil if there is none.
 	Node func(name string) *corev1.Node
-	// Sources has the claims that are made from versions.
+	// Sources are what there is at home, in informers that the caller runs.
 	Sources home.Sources
 	// Moving says whether a move holds a claim.
 	Moving func(claim types.UID) bool

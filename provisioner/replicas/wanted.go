@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +25,7 @@ func (c *Controller) runWanted(ctx context.Context) error {
 	queue := controller.NewQueue[types.NamespacedName](controller.QueueConfig{
 		Name: "wanted replicas", FirstRetry: time.Second, LastRetry: time.Minute, Timeout: stepTimeout,
 	})
-	unwatch, err := controller.Watch(c.Claims, func(_, now *corev1.PersistentVolumeClaim) {
+	unwatch, err := controller.Watch(c.Sources.Claims, func(_, now *corev1.PersistentVolumeClaim) {
 		if now != nil && now.Status.Phase == corev1.ClaimBound && now.Annotations[keys.Replicated] == "" {
 			queue.Add(types.NamespacedName{Namespace: now.Namespace, Name: now.Name})
 		}
@@ -39,11 +40,11 @@ func (c *Controller) runWanted(ctx context.Context) error {
 
 // want makes the VolumeReplica of a claim that is to have one, once.
 func (c *Controller) want(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
-	claim := controller.Get[corev1.PersistentVolumeClaim](c.Claims, key.String())
+	claim := controller.Get[corev1.PersistentVolumeClaim](c.Sources.Claims, key.String())
 	if claim == nil {
 		return 0, nil
 	}
-	class := c.Class(ptr.Deref(claim.Spec.StorageClassName, ""))
+	class := controller.Get[storagev1.StorageClass](c.Sources.Classes, ptr.Deref(claim.Spec.StorageClassName, ""))
 	if !virtualclass.Is(class) {
 		return 0, nil
 	}
@@ -54,7 +55,7 @@ func (c *Controller) want(ctx context.Context, key types.NamespacedName) (time.D
 	if to, _, err := virtual.Replication(claim.Annotations); err == nil && len(to) == 0 {
 		return 0, nil
 	}
-	volume := controller.Get[corev1.PersistentVolume](c.Volumes, claim.Spec.VolumeName)
+	volume := controller.Get[corev1.PersistentVolume](c.Sources.Volumes, claim.Spec.VolumeName)
 	if volume == nil {
 		return retryAfter, nil
 	}
