@@ -145,8 +145,8 @@ func (l Line) Text(now time.Time) string {
 		}
 		return text
 	case Make:
-		return fmt.Sprintf("made of version %d, which has what was written in %s until %s (%s ago)", l.Seal.Number, place(l.Seal.Primary),
-			l.Seal.Cut.UTC().Format(time.RFC3339), duration.HumanDuration(now.Sub(l.Seal.Cut)))
+		return fmt.Sprintf("made of version %d, which has what was written in %s until %s (%s ago), of class %s", l.Seal.Number,
+			place(l.Seal.Primary), l.Seal.Cut.UTC().Format(time.RFC3339), duration.HumanDuration(now.Sub(l.Seal.Cut)), l.Seal.Class)
 	case Leave:
 	}
 	return "left: " + l.Why

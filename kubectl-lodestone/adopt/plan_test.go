@@ -97,7 +97,7 @@ func TestEachClaimOfALostHomeIsKeptMadeOrLeftForAReason(t *testing.T) {
 		{"c-moving", "left: it is the copy of a move that was not over, and need not be whole; to keep or delete it " + finalizer},
 		{"d-unused", "left: no pod has ever used it; to delete it " + finalizer},
 		{"e-other", "kept: its data is here, and pods knew it as claim e of namespace shop"},
-		{"f-lost", "made of version 3, which has what was written in the home cluster until 2026-11-27T08:53:00Z (7m ago)"},
+		{"f-lost", "made of version 3, which has what was written in the home cluster until 2026-11-27T08:53:00Z (7m ago), of class fast"},
 		{"g-forged-v1", `left: the VolumeSnapshot of that name is a version, and does not say of what: a version says that it is of claim ` +
 			`"../etc", which is no name`},
 		{"h-owners", "left: a claim of that name is there already: rename or delete that one, and run the command again"},
