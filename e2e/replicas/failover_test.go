@@ -144,7 +144,7 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 		return behind != nil && behind.Labels[keys.MoveOf] == string(over.UID)
 	}, func() any { return inPhase(t, over, v1alpha1.MoveRetain).Status.Message })
 	await.Until(t, "it says what is kept", func() bool {
-		return strings.Contains(inPhase(t, over, v1alpha1.MoveRetain).Status.Message, "kubectl lodestone move rollback "+over.Name)
+		return strings.Contains(inPhase(t, over, v1alpha1.MoveRetain).Status.Message, "kubectl lodestone failback "+over.Name)
 	}, func() any { return inPhase(t, over, v1alpha1.MoveRetain).Status.Message })
 
 	// And back, with what was written at home; what had diverged stays in a snapshot until it is given up.

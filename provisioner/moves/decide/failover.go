@@ -140,7 +140,7 @@ func keepDiverged(o steps.Observation) steps.Step {
 func Diverged(r *record.Record) string {
 	ref := r.Claims[0].Source.Ref
 	return fmt.Sprintf("the claim has the version of %s; what was written after that is in real claim %s in cluster %s, which is kept: "+
-		"kubectl lodestone move rollback %s brings the claim back there once a snapshot of that is taken, and move finalize %s removes it",
+		"kubectl lodestone failback %s brings the claim back there once a snapshot of that is taken, and move finalize %s removes it",
 		r.Failover.Cut.UTC().Format(time.RFC3339), ref.Key(), ref.Cluster, r.Name, r.Name)
 }
 
