@@ -74,7 +74,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "create", resource: "lodestone.dev/volumemoves", namespace: "default"},
 		{verb: "watch", resource: "lodestone.dev/volumereplicas", namespace: everywhere, allowed: true},
 		{verb: "update", resource: "lodestone.dev/volumereplicas/status", namespace: "default", allowed: true},
-		{verb: "create", resource: "lodestone.dev/volumereplicas", namespace: "default"},
+		{verb: "create", resource: "lodestone.dev/volumereplicas", namespace: "default", allowed: true},
 		{verb: "delete", resource: "lodestone.dev/volumereplicas", namespace: "default"},
 		{verb: "update", resource: "coordination.k8s.io/leases", namespace: systemNamespace, name: "lodestone-provisioner", allowed: true},
 		{verb: "update", resource: "coordination.k8s.io/leases", namespace: systemNamespace, name: "lodestone-scheduler"},
