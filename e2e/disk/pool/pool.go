@@ -72,7 +72,8 @@ type Pool struct {
 	perNode   int64
 	flush     func()
 	// Folders, if not empty, is a directory with a folder for each volume and snapshot, named by its ID, in which programs keep what
-	// would be on the volume: it is copied and removed with that. Set it before anything else is called.
+	// would be on the volume: it is copied and removed with that, and copies may be on any node, as of storage that a network reaches. Set it
+	// before anything else is called.
 	Folders string
 
 	mu        sync.Mutex // guards what follows, and the files

@@ -50,10 +50,12 @@ func (p *Pool) Make(o Order) (Volume, error) {
 		if v.Bytes < source.bytes {
 			return Volume{}, fmt.Errorf("%w: a copy cannot be smaller than its source of %d bytes", ErrInvalid, source.bytes)
 		}
-		if len(o.Nodes) > 0 && !slices.Contains(o.Nodes, source.node) {
-			return Volume{}, fmt.Errorf("%w: %s is on node %s, and a copy can only be there", ErrFull, v.Source, source.node)
+		if p.Folders == "" {
+			if len(o.Nodes) > 0 && !slices.Contains(o.Nodes, source.node) {
+				return Volume{}, fmt.Errorf("%w: %s is on node %s, and a copy can only be there", ErrFull, v.Source, source.node)
+			}
+			o.Nodes = []string{source.node}
 		}
-		o.Nodes = []string{source.node}
 	}
 	if v.Node, err = p.place(o.Nodes, v.Bytes); err != nil {
 		return Volume{}, err
