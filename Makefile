@@ -138,6 +138,10 @@ LIQO_TESTS := ^Test(TwinIsNeverMounted|StatefulSetKeepsItsFiles|PodWaitsForItsCo
 e2e-liqo: bin/gotestsum bin/helm ## Run those tests with a node of Liqo 1.2.0, built from its Go module (RUN=<pattern> runs some)
 	@LODESTONE_LIQO=1 RUN='$(or $(RUN),$(LIQO_TESTS))' exec e2e/kind/run.sh
 
+.PHONY: e2e-install
+e2e-install: bin/gotestsum bin/helm chart ## Install, upgrade and remove Lodestone on kind, with the Helm chart and with kubectl lodestone install
+	@LODESTONE_INSTALL=1 RUN='$(or $(RUN),^TestInstalled)' exec e2e/kind/run.sh
+
 .PHONY: e2e-up
 e2e-up: ## Bring up two kind clusters with Lodestone from this tree; `make e2e` then uses them
 	@e2e/kind/up.sh && e2e/kind/guide.sh

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds the programs and images of this working tree, loads them into the clusters
-# and installs Lodestone there as a user would. Run again, it brings what changed.
+# and installs Lodestone there as a user would. Run again, it brings what changed. With
+# LODESTONE_INSTALL it ends once the images are there.
 . "$(dirname "$0")/settings.sh"
 export PATH=$root/bin:$KIND_CACHE/bin:$PATH
 home() { kubectl --context kind-home "$@"; }
@@ -55,6 +56,15 @@ for program in provisioner extender virtualnode; do
 done
 image remote-agent
 load west lodestone-remote-agent:dev
+if [[ -n ${LODESTONE_INSTALL-} ]]; then
+  "$here/workload-image.sh"
+  "$here/mover-image.sh"
+  for cluster in "${clusters[@]}"; do
+    load "$cluster" "$workload_image"
+    load "$cluster" lodestone-mover:dev
+  done
+  exit 0
+fi
 image network
 for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/workload-image.sh"

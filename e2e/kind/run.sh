@@ -2,7 +2,7 @@
 # Runs the suite on a pair of clusters: one that runs already, which is left
 # running, or one that is brought up for it and taken down afterwards, also when the
 # run is interrupted. KEEP=1 keeps it. RUN=<pattern> runs some tests. With LODESTONE_LIQO the node
-# that stands for west is one of Liqo.
+# that stands for west is one of Liqo; with LODESTONE_INSTALL it is the tests that install Lodestone.
 . "$(dirname "$0")/settings.sh"
 results=$root/bin/results
 mkdir -p "$results"

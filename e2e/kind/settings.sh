@@ -27,6 +27,8 @@ local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
 clusters=(home west)
 # Where both nodes have the same directory, in the stead of storage that two clusters share.
 shared=/var/lib/lodestone-shared
+# Where the nodes have deploy/examples, with the configuration of kube-scheduler.
+examples=/etc/kubernetes/lodestone
 
 # The same as elsewhere: what has been compiled there is not compiled again.
 export CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" GOWORK=off
@@ -59,6 +61,6 @@ mounts() {
 # fails if somebody else did.
 ours() {
   docker inspect "$1-control-plane" >/dev/null 2>&1 || return 1
-  mounts "$1" /etc/kubernetes/lodestone ||
+  mounts "$1" "$examples" || mounts "$1" "$shared" ||
     fail "there is a kind cluster $1 that is not of this suite: delete it (kind delete cluster --name $1), or use another engine (DOCKER_HOST)"
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Brings up the clusters home and west side by side, unless they run already, and
-# installs Lodestone from this working tree in them.
+# installs Lodestone from this working tree in them. With LODESTONE_INSTALL they are as
+# kubeadm makes clusters, and have images alone: tests install Lodestone.
 . "$(dirname "$0")/settings.sh"
 exec 8>"$KIND_CACHE/clusters.lock"
 flock 8
@@ -40,8 +41,12 @@ nodes:
 - role: control-plane
   image: $NODE_IMAGE
   extraMounts:
-  - {hostPath: $root/deploy/examples, containerPath: /etc/kubernetes/lodestone, readOnly: true}
   - {hostPath: $KIND_CACHE/shared, containerPath: $shared}
+Y
+  [[ -n ${LODESTONE_INSTALL-} ]] || cat <<Y
+  - {hostPath: $root/deploy/examples, containerPath: $examples, readOnly: true}
+Y
+  cat <<Y
   # From the beginning: kube-proxy with nftables forgets Services when it changes.
   labels: {topology.kubernetes.io/zone: $1}
 kubeadmConfigPatches:
@@ -50,12 +55,12 @@ kubeadmConfigPatches:
   failCgroupV1: false
 Y
   # The extender is in home.
-  [[ $1 != home ]] || cat <<Y
+  [[ $1 != home || -n ${LODESTONE_INSTALL-} ]] || cat <<Y
 - |
   kind: ClusterConfiguration
   scheduler:
-    extraArgs: [{name: config, value: /etc/kubernetes/lodestone/kube-scheduler-configuration.yaml}]
-    extraVolumes: [{name: lodestone, hostPath: /etc/kubernetes/lodestone, mountPath: /etc/kubernetes/lodestone, readOnly: true, pathType: Directory}]
+    extraArgs: [{name: config, value: $examples/kube-scheduler-configuration.yaml}]
+    extraVolumes: [{name: lodestone, hostPath: $examples, mountPath: $examples, readOnly: true, pathType: Directory}]
 Y
 }
 
@@ -101,6 +106,11 @@ healthy() {
 "$here/programs.sh" kind node 8>&-
 docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$NODE_SUBNET" kind >/dev/null
 mkdir -p "$KIND_CACHE/shared"
+if ours home; then
+  bare=yes
+  ! mounts home "$examples" || bare=
+  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] || fail "the clusters that run are not those that this suite needs: run make e2e-down first"
+fi
 number=0 creating=()
 for cluster in "${clusters[@]}"; do
   number=$((number + 1))
