@@ -160,6 +160,9 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"namespaces": {"maximum": -1}}`, "greater than or equal to 0"},
 		{"HomeCluster", `{"namespaces": {"podSecurity": "lax"}}`, "supported values"},
 		{"HomeCluster", `{"namespaces": {"names": ["a", "a"]}}`, "Duplicate value"},
+		{"HomeCluster", `{"replicas": {"minimumAge": "3 days"}}`, "spec.replicas.minimumAge"},
+		{"HomeCluster", `{"replicas": {"minimumAge": "-1h"}}`, "minimumAge is a time in hours, minutes and seconds of at most 8784h"},
+		{"HomeCluster", `{"replicas": {"minimumAge": "9000h"}}`, "minimumAge is a time in hours, minutes and seconds of at most 8784h"},
 		{"HomeCluster", `{"network": {}}`, "spec.network.podCIDRs: Required value"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.244.0.1/16"]}}`, "each of podCIDRs is a range of addresses"},
 

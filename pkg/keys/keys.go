@@ -237,6 +237,12 @@ const (
 	// it: of none.
 	StorageClasses = "lodestone.dev/storage-classes"
 
+	// VersionsKeptFor is, on a namespace that the remote agent made, how old a sealed version of a second copy there must be
+	// before its home cluster may delete it, such as 72h0m0s; VersionsKeptSince is the moment so long ago, in RFC 3339: versions
+	// that were made since then stay. Without it home may delete any.
+	VersionsKeptFor   = "lodestone.dev/versions-kept-for"
+	VersionsKeptSince = "lodestone.dev/versions-kept-since"
+
 	// Applied is, on a pod that the remote agent made, which labels, annotations and images were
 	// last copied to it from the template of its ShadowPod.
 	Applied = "lodestone.dev/applied"

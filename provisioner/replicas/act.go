@@ -27,6 +27,12 @@ import (
 // would refuse again is remembered, and judged by the next decision.
 func (c *Controller) act(ctx context.Context, w *activeReplica, o decide.Observation, action decide.Action) error {
 	err := c.take(ctx, w, o, action)
+	if drop, ok := action.(decide.DropVersion); ok {
+		if why := whyKept(o.Record.Head.Cluster, err); why != "" {
+			w.keep(drop.Name, why)
+			return nil
+		}
+	}
 	refused, err := refusalOf(err)
 	if refused.Text == "" && isMade(action) {
 		var why string

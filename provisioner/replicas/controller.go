@@ -107,6 +107,8 @@ type activeReplica struct {
 	advanced  time.Time
 	refused   decide.Refusal
 	refusedAt time.Time
+	// kept are the versions that their cluster does not let go, by name.
+	kept map[string]keptVersion
 	// lastSaid is what the last event said.
 	lastSaid string
 	// point is the number of the point that link, furthest and advanced are of.

@@ -42,12 +42,12 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	if w.record == nil {
 		return o, nil
 	}
-	o.Record = w.record.record
+	o.Record, o.Kept = w.record.record, w.keeps(o.Now)
 	r := o.Record
 	o.FailedOver = c.FailedOver(r.ClaimUID)
 	o.Moving, o.MayBegin = c.Moving(r.ClaimUID), o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now)
 	w.sees(r, o.Now)
-	if err := c.observeStandby(ctx, &o); err != nil {
+	if err := c.observeStandby(ctx, w, &o); err != nil {
 		return o, err
 	}
 	if r.Point == nil {
@@ -93,17 +93,17 @@ func (c *Controller) answered(at site.Site, id string, seen *decide.Cluster, err
 	return nil
 }
 
-func (c *Controller) observeStandby(ctx context.Context, o *decide.Observation) error {
+func (c *Controller) observeStandby(ctx context.Context, w *activeReplica, o *decide.Observation) error {
 	at, seen, err := c.clusterOf(ctx, o.Record.Head.Cluster)
 	if o.Standby = seen; err != nil || seen.Unusable != "" {
 		return err
 	}
 	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
-	return c.answered(at, o.Record.Head.Cluster, &o.Standby, c.readStandby(ctx, at, o))
+	return c.answered(at, o.Record.Head.Cluster, &o.Standby, c.readStandby(ctx, at, w, o))
 }
 
-func (c *Controller) readStandby(ctx context.Context, at site.Site, o *decide.Observation) (err error) {
+func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeReplica, o *decide.Observation) (err error) {
 	r := o.Record
 	if o.Head, err = at.Claim(ctx, r.Head.Namespace, r.Head.Name); err != nil {
 		return err
@@ -114,8 +114,10 @@ func (c *Controller) readStandby(ctx context.Context, at site.Site, o *decide.Ob
 	p := r.Point
 	if p == nil {
 		o.Used = c.used(r)
-		o.Sealed, err = c.sealedAt(ctx, at, r)
-		return err
+		if o.Sealed, err = c.sealedAt(ctx, at, r); err != nil {
+			return err
+		}
+		return c.askKept(ctx, at, w, o)
 	}
 	if o.Writer, _, err = copying.Read(ctx, at, c.moverOf(r, moverapi.Receiver)); err != nil {
 		return err

@@ -51,6 +51,15 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 	}
 }
 
+// sayKept says that there are more versions than are wanted; empty if there are not.
+func sayKept(o decide.Observation) string {
+	kept := slices.DeleteFunc(decide.Surplus(o), func(i int) bool { return o.Kept[o.Record.Sealed[i].Name] == "" })
+	if len(kept) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d versions more than spec.versions.keep stay for now: %s", len(kept), o.Kept[o.Record.Sealed[kept[0]].Name])
+}
+
 // statusOf is the status of a replica after an observation and a step. late is when the newest version gets older than the RPO.
 func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeReplicaStatus, late time.Duration) {
 	next = *o.Replica.Status.DeepCopy()
@@ -96,7 +105,7 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	case newest == nil:
 		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.Seeding, "the first copy is being made: until it is sealed there is none")
 	default:
-		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed")
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+sayKept(o))
 	}
 	rpo := decide.RPO(o.Replica)
 	switch {

@@ -157,6 +157,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 	var again time.Duration
 	switch {
 	case refusal == nil:
+		_, again = policy.VersionsKept(home, time.Now())
 	case refusal.Reason == remotev1alpha1.ReasonAnotherNamespace:
 		// Not all that may be left in it is watched here.
 		again = emptyAfter

@@ -3,6 +3,7 @@ package namespaces
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -76,6 +77,8 @@ func (c *Controller) ensureNamespace(ctx context.Context, home *remotev1alpha1.H
 	}
 	labels, annotations := policy.NamespaceLabels(home), policy.NamespaceAnnotations(home, request, existing,
 		policy.Classes(home, c.Sources.ClassesForHomes()))
+	kept, _ := policy.VersionsKept(home, time.Now())
+	maps.Copy(annotations, kept)
 	if existing == nil {
 		request.Status.HomeNamespaceUID = request.Spec.HomeNamespaceUID
 		made := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: request.Name}}

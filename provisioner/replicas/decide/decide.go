@@ -43,6 +43,9 @@ type Observation struct {
 	Sealed map[string]types.UID
 	// Used are the names of versions that claims are to be made from, which have no volume yet.
 	Used []string
+	// Kept says of versions by name why the standby's cluster does not let them go now, in one sentence; of one that it does not name
+	// that is not known.
+	Kept map[string]string
 	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that.
 	Origin   *corev1.PersistentVolumeClaim
 	Snapshot Snapshot
@@ -182,6 +185,10 @@ const (
 	turnAgain = time.Minute
 	// askAgain is when what was refused is tried again.
 	askAgain = 15 * time.Second
+	// KeptFor is for how long a version counts as kept before it is asked for again whether it may go.
+	KeptFor = 10 * time.Minute
+	// mostVersions is how many versions a record has room for if the standby's owner keeps them.
+	mostVersions = 1000
 )
 
 // Next returns the next step of a replica.
@@ -207,7 +214,11 @@ func Next(o Observation) Step {
 	if step, ok := keepVersions(o); ok {
 		return step
 	}
-	return idle(o)
+	step := idle(o)
+	if len(o.Kept) > 0 && step.Action == nil && (step.After == 0 || step.After > KeptFor) {
+		step.After = KeptFor
+	}
+	return step
 }
 
 // isLeaving says whether nobody wants the replica any more.
@@ -231,6 +242,9 @@ func idle(o Observation) Step {
 		return Step{Say: "the claim is being moved: the next point is made after that", Reason: Moving, After: seldom}
 	case o.Refused.Text != "":
 		return begin(o, BeginPoint{})
+	case len(r.Sealed) >= mostVersions:
+		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, which cluster %s does not let go, and no more are remembered: "+
+			"raise spec.rpo", len(r.Sealed), r.Head.Cluster), Reason: Refused, After: seldom}
 	case wait > 0 && r.Failures > 0:
 		return Step{Say: fmt.Sprintf("point %d failed: %s; the next is tried at %s", r.Last, r.Why, Due(o).UTC().Format(time.TimeOnly)),
 			Reason: PointFailed, After: wait}
@@ -295,20 +309,30 @@ func keepVersions(o Observation) (Step, bool) {
 		return step, true
 	}
 	for _, version := range r.Sealed {
-		if version.Going {
+		if version.Going && o.Kept[version.Name] == "" {
 			return Step{Action: DropVersion{version.Name, version.UID}}, true
 		}
 	}
-	// The newest is never removed, and what is used is as long as that lasts.
-	for i, version := range r.Sealed[:max(0, len(r.Sealed)-int(max(o.Replica.Spec.Versions.Keep, 1)))] {
-		if slices.Contains(o.Used, version.Name) {
-			continue
+	// What is used stays as long as that lasts, and what the standby's owner keeps can be used as long as it is there.
+	for _, i := range Surplus(o) {
+		if o.Kept[r.Sealed[i].Name] == "" {
+			next := r.Clone()
+			next.Sealed[i].Going = true
+			return Step{Action: Save{next}}, true
 		}
-		next := r.Clone()
-		next.Sealed[i].Going = true
-		return Step{Action: Save{next}}, true
 	}
 	return Step{}, false
+}
+
+// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one.
+func Surplus(o Observation) (surplus []int) {
+	for i, version := range o.Record.Sealed {
+		if !version.Going {
+			surplus = append(surplus, i)
+		}
+	}
+	surplus = surplus[:max(0, len(surplus)-int(max(o.Replica.Spec.Versions.Keep, 1)))]
+	return slices.DeleteFunc(surplus, func(i int) bool { return slices.Contains(o.Used, o.Record.Sealed[i].Name) })
 }
 
 // remove is the step by which all goes that was made for a replica.
@@ -338,7 +362,12 @@ func remove(o Observation) Step {
 	if o.Sealed == nil && len(r.Sealed) > 0 {
 		return Step{Reason: BeingRemoved, After: seldom, Say: "waiting until the VolumeSnapshots at the standby can be looked at"}
 	}
+	kept := ""
 	for _, name := range slices.Sorted(maps.Keys(o.Sealed)) {
+		if o.Kept[name] != "" {
+			kept = name
+			continue
+		}
 		return Step{Action: DropVersion{name, o.Sealed[name]}, Say: "the versions at the standby are removed", Reason: BeingRemoved}
 	}
 	if isHead(o) {
@@ -346,6 +375,11 @@ func remove(o Observation) Step {
 			return Step{Action: DropHead{}}
 		}
 		return Step{Say: fmt.Sprintf("waiting until real claim %s at the standby is gone", r.Head.Key()), Reason: BeingRemoved, After: seldom}
+	}
+	if kept != "" {
+		return Step{Reason: BeingRemoved, After: KeptFor, Say: fmt.Sprintf("the versions that are left (%d) are removed once they may be; "+
+			"VolumeSnapshot %s/%s: %s; take the finalizer %s off if the VolumeReplica is to go now, they are removed all the same",
+			len(o.Sealed), r.Head.Namespace, kept, o.Kept[kept], keys.ReplicaFinalizer)}
 	}
 	return Step{Action: Forget{}}
 }

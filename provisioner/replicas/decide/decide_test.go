@@ -264,3 +264,64 @@ func TestWhatIsNotWholeIsNotSealed(t *testing.T) {
 	assert.Nil(t, step.Action)
 	assert.Equal(t, decide.ClusterAway, step.Reason)
 }
+
+func TestAVersionThatItsClusterKeepsStaysAndGoesLater(t *testing.T) {
+	o := observation(5) // of which 2 are wanted
+	o.Kept = map[string]string{"v1": "cluster west: its owner keeps it"}
+	require.Equal(t, []int{0, 1, 2}, decide.Surplus(o))
+	save, ok := decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Equal(t, []bool{false, true, false, false, false}, goingOf(save.Record), "others go")
+
+	o.Kept["v2"], o.Kept["v3"] = o.Kept["v1"], o.Kept["v1"]
+	step := decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Empty(t, step.Reason, "nothing is wrong")
+	assert.LessOrEqual(t, step.After, decide.KeptFor, "it is looked at again")
+	assert.Equal(t, "v1", o.Record.Version("v1").Name, "and can be used")
+	o.Replica.Spec.Paused = true
+	assert.Equal(t, decide.KeptFor, decide.Next(o).After)
+
+	// One that was to go before it was kept goes later, and counts as none meanwhile.
+	o = observation(3)
+	o.Record.Sealed[1].Going, o.Kept = true, map[string]string{"v2": "kept"}
+	assert.Empty(t, decide.Surplus(o))
+	assert.Nil(t, decide.Next(o).Action)
+	o.Kept = nil
+	assert.Equal(t, decide.DropVersion{Name: "v2", UID: "v2"}, decide.Next(o).Action)
+}
+
+func TestARemovalSaysWhichVersionsTheirClusterKeeps(t *testing.T) {
+	o := observation(2)
+	o.Replica.DeletionTimestamp = &metav1.Time{Time: noon}
+	o.Head = head("h1")
+	o.Kept = map[string]string{"v2": "cluster west: its owner keeps it until noon"}
+	assert.Equal(t, decide.DropVersion{Name: "v1", UID: "v1"}, decide.Next(o).Action)
+	delete(o.Sealed, "v1")
+	assert.Equal(t, decide.DropHead{}, decide.Next(o).Action)
+	o.Head = nil
+	step := decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Equal(t, decide.BeingRemoved, step.Reason)
+	assert.Equal(t, "the versions that are left (1) are removed once they may be; VolumeSnapshot shop/v2: cluster west: its owner keeps it "+
+		"until noon; take the finalizer lodestone.dev/replica off if the VolumeReplica is to go now, they are removed all the same", step.Say)
+	assert.Equal(t, decide.KeptFor, step.After, "without haste")
+	o.Replica = nil
+	assert.Equal(t, step, decide.Next(o), "and so without the VolumeReplica")
+	o.Kept = nil
+	assert.Equal(t, decide.DropVersion{Name: "v2", UID: "v2"}, decide.Next(o).Action)
+}
+
+func TestAPointThatFailsLeavesWhatItsClusterKeeps(t *testing.T) {
+	o := observation(1)
+	o.Record.Last, o.Record.Point = 2, &record.Point{Number: 2, Stage: record.Clean, Cut: noon, Why: "no room"}
+	name := o.Record.SealName()
+	o.Seal = decide.Snapshot{Exists: true, UID: "s2"}
+	assert.Equal(t, decide.DropVersion{Name: name, UID: "s2"}, decide.Next(o).Action)
+	o.Kept = map[string]string{name: "kept"}
+	save, ok := decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Nil(t, save.Record.Point)
+	assert.Equal(t, 1, save.Record.Failures)
+	assert.Equal(t, []bool{false, true}, goingOf(save.Record), "it counts as no version")
+}

@@ -53,6 +53,11 @@ func point(o Observation) Step {
 		}
 		next := o.Record.Clone()
 		if next.Point = nil; p.Why != "" {
+			if o.Seal.Exists && o.Kept[o.Record.SealName()] != "" {
+				// It counts as no version, and goes once it may.
+				next.Sealed = append(next.Sealed, versionOf(o))
+				next.Sealed[len(next.Sealed)-1].Going = true
+			}
 			next.Failures, next.Failed, next.Why = next.Failures+1, o.Now, p.Why
 		}
 		return Step{Action: Save{next}}
@@ -317,12 +322,18 @@ func seal(o Observation) Step {
 		return wait("waiting until the snapshot at the standby is ready%s", sentence.Prefixed(": ", s.Problem))
 	}
 	next := r.Enter(record.Clean, o.Now)
-	next.Sealed = append(next.Sealed, record.Version{
-		Number: p.Number, Epoch: r.Epoch, Name: r.SealName(), UID: s.UID, Cut: p.Cut, Took: o.Now.Sub(p.Cut), Root: p.Root, Sent: p.Sent,
-		Volume: p.Head,
-	})
+	next.Sealed = append(next.Sealed, versionOf(o))
 	next.Failures, next.Failed, next.Why = 0, time.Time{}, ""
 	return Step{Action: Save{next}, Say: fmt.Sprintf("point %d is sealed", p.Number)}
+}
+
+// versionOf is the version that the snapshot of the head seals.
+func versionOf(o Observation) record.Version {
+	r, p := o.Record, o.Record.Point
+	return record.Version{
+		Number: p.Number, Epoch: r.Epoch, Name: r.SealName(), UID: o.Seal.UID, Cut: p.Cut, Took: o.Now.Sub(p.Cut), Root: p.Root, Sent: p.Sent,
+		Volume: p.Head,
+	}
 }
 
 // clean is the step by which all goes that a point has made but what it sealed; false once it is gone. What is in a cluster that has no
@@ -332,7 +343,7 @@ func clean(o Observation) (Step, bool) {
 	if step, ok := endMovers(o); ok {
 		return step, true
 	}
-	if p.Why != "" && !o.Standby.Gone && o.Seal.Exists {
+	if p.Why != "" && !o.Standby.Gone && o.Seal.Exists && o.Kept[o.Record.SealName()] == "" {
 		if o.Seal.Leaving {
 			return wait("waiting until the snapshot at the standby is gone"), true
 		}

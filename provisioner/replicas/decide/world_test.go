@@ -43,7 +43,7 @@ type world struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	o := observation(0)
 	o.Record.Head.UID = ""
-	o.Head, o.Sealed = nil, map[string]types.UID{}
+	o.Head, o.Sealed, o.Kept = nil, map[string]types.UID{}, map[string]string{}
 	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), o: o, source: 1, sealed: map[string]int{}, failing: true}
 	w.o.Origin = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "s1"}}
 	return w
@@ -80,6 +80,9 @@ func (w *world) happen() {
 		case m.Exists && !m.Unstarted && !m.Leaving:
 			m.Running = true
 		}
+	}
+	if w.random.IntN(30) == 0 || !w.failing {
+		clear(o.Kept)
 	}
 	o.Copy = nil
 	if o.Reader.Running {
@@ -209,6 +212,10 @@ func (w *world) act(action decide.Action) {
 		o.Seal = decide.Snapshot{Exists: true, UID: w.uid()}
 		o.Sealed[r.SealName()], w.sealed[r.SealName()] = o.Seal.UID, w.content
 	case decide.DropVersion:
+		if w.failing && w.random.IntN(4) == 0 {
+			o.Kept[a.Name] = "its owner keeps it"
+			return
+		}
 		if o.Seal.UID == a.UID {
 			o.Seal.Leaving = true
 		}

@@ -102,6 +102,25 @@ type HomeClusterSpec struct {
 	//
 	// +optional
 	Network *NetworkPolicy `json:"network,omitempty"`
+
+	// Replicas bounds what it does with second copies of its volumes (VolumeReplicas) here.
+	//
+	// +optional
+	Replicas *ReplicaPolicy `json:"replicas,omitempty"`
+}
+
+// ReplicaPolicy bounds what a home cluster does with second copies of its volumes.
+type ReplicaPolicy struct {
+	// MinimumAge is how old a sealed version must be before the home cluster may delete it; until then it can be
+	// neither deleted nor changed with home's rights, whatever was spoiled there. Missing, or 0s: home may delete
+	// versions at any time. To bound how many there are, set count/volumesnapshots.snapshot.storage.k8s.io
+	// in namespaces.quota.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('8784h')",message="minimumAge is a time in hours, minutes and seconds of at most 8784h, such as 72h"
+	MinimumAge *metav1.Duration `json:"minimumAge,omitempty"`
 }
 
 // NetworkPolicy bounds what the network fabric joins.
