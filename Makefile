@@ -240,6 +240,12 @@ bench-move: ## Measure whole moves of a volume beside rsync and restic (as root;
 	@$(GO) bench-move build -o bin/bench-move ./e2e/cmd/bench-move
 	@exec bin/bench-move $(ARGS)
 
+.PHONY: bench-replicas
+bench-replicas: ## Measure second copies of a volume beside rsync over stunnel, restic, rclone and borg (as root; ARGS='--files=5000 --size=104857600' for less)
+	@$(GO) lodestone-mover build -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
+	@$(GO) bench-replicas build -o bin/bench-replicas ./e2e/cmd/bench-replicas
+	@exec bin/bench-replicas $(ARGS)
+
 .PHONY: bench-network
 bench-network: ## Measure the network fabric in network namespaces beside a bare lane and plain routing (as root; ARGS='--rounds=1' for less)
 	@$(GO) bench-network build -o bin/bench-network ./e2e/cmd/bench-network

@@ -6,12 +6,10 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/e2e/mover/samples"
 	"github.com/lodestone-storage/lodestone/e2e/store"
 )
 
@@ -120,41 +119,15 @@ func (b *bench) volume(ctx context.Context) error {
 		return nil
 	}
 	b.made = true
-	if err := b.small(ctx, b.files); err != nil {
+	if err := samples.Small(ctx, b.path("source"), b.files); err != nil {
 		return err
 	}
 	for i := range b.large {
-		if err := database(b.path("source", "large", fmt.Sprint(i)), b.size, uint64(i)); err != nil {
+		if err := samples.Large(b.path("source", "large", fmt.Sprint(i)), b.size, uint64(i)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// small makes small files in the source.
-func (b *bench) small(ctx context.Context, files int) error {
-	for i := range files {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		path := b.smallFile("source", i)
-		if i%500 == 0 {
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				return err
-			}
-		}
-		if err := os.WriteFile(path, noise(uint64(i), smallSize), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// smallSize is how many bytes a small file has.
-const smallSize = 4096
-
-func (b *bench) smallFile(volume string, i int) string {
-	return b.path(volume, "small", fmt.Sprint(i/500), fmt.Sprint(i))
 }
 
 func (b *bench) end() {
@@ -198,51 +171,4 @@ func emptied(path string, entry fs.DirEntry, err error) error {
 		return err
 	}
 	return os.Truncate(path, 0)
-}
-
-// noise is content that does not compress.
-func noise(seed uint64, n int) []byte {
-	source := rand.NewPCG(seed, 1)
-	b := make([]byte, 0, n+8)
-	for len(b) < n {
-		b = binary.LittleEndian.AppendUint64(b, source.Uint64())
-	}
-	return b[:n]
-}
-
-// database writes a large file.
-func database(path string, size int64, seed uint64) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	const piece = 1 << 20
-	for at := int64(0); at < size; at += piece {
-		if _, err := file.Write(noise(seed<<32+uint64(at), int(min(piece, size-at)))); err != nil {
-			return err
-		}
-	}
-	return file.Sync()
-}
-
-// dirty changes one in a hundred pages of a file, at random.
-func dirty(path string, size int64, round uint64) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	const page = 4096
-	random := rand.New(rand.NewPCG(3, 5+round))
-	for range size / page / 100 {
-		at := random.Int64N(size/page) * page
-		if _, err := file.WriteAt(noise(uint64(at)+7+round, page), at); err != nil {
-			return err
-		}
-	}
-	return file.Sync()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/mover/samples"
 	"github.com/lodestone-storage/lodestone/e2e/store"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
@@ -258,7 +259,7 @@ func (b *bench) downIn(ctx context.Context, large int, beside bool) (took, resti
 		return nil, nil, err
 	}
 	for i := range large {
-		if err := database(fmt.Sprintf("%s/%d", source, i), b.size, uint64(i)); err != nil {
+		if err := samples.Large(fmt.Sprintf("%s/%d", source, i), b.size, uint64(i)); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -277,7 +278,7 @@ func (b *bench) downIn(ctx context.Context, large int, beside bool) (took, resti
 		}
 	}
 	for round := range b.rounds {
-		if err := dirty(source+"/0", b.size, uint64(round)); err != nil {
+		if _, err := samples.ChangeLarge(source+"/0", b.size, uint64(round)); err != nil {
 			return nil, nil, err
 		}
 		seconds, err := o.do(ctx, moverapi.Final, moverapi.Verify)
@@ -308,10 +309,10 @@ func (b *bench) back(ctx context.Context) ([]measure.Result, error) {
 		return nil, err
 	}
 	files := min(b.files, backFiles)
-	if err := b.small(ctx, files); err != nil {
+	if err := samples.Small(ctx, b.path("source"), files); err != nil {
 		return nil, err
 	}
-	if err := database(b.path("source", "large"), b.size, 1); err != nil {
+	if err := samples.Large(b.path("source", "large"), b.size, 1); err != nil {
 		return nil, err
 	}
 	there, err := b.start(ctx, kept, nil)
@@ -324,13 +325,11 @@ func (b *bench) back(ctx context.Context) ([]measure.Result, error) {
 		return nil, err
 	}
 	there.Stop()
-	if err := dirty(b.path("target", "large"), b.size, 1); err != nil {
+	if _, err := samples.ChangeLarge(b.path("target", "large"), b.size, 1); err != nil {
 		return nil, err
 	}
-	for i := 0; i < files; i += 100 {
-		if err := os.WriteFile(b.smallFile("target", i), noise(uint64(i+files), smallSize), 0o644); err != nil {
-			return nil, err
-		}
+	if err := samples.ChangeSmall(b.path("target"), files, 0); err != nil {
+		return nil, err
 	}
 	again, err := b.between(ctx, b.path("target"), kept, nil)
 	if err != nil {

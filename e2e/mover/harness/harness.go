@@ -46,6 +46,7 @@ type Move struct {
 	watched          bool
 	control, data    string
 	sender, receiver *exec.Cmd
+	used             time.Duration
 }
 
 // Start starts both movers.
@@ -218,6 +219,9 @@ func (m *Move) end(cmd **exec.Cmd, signal os.Signal, verb string, lose bool) err
 	}
 	_ = (*cmd).Process.Signal(signal)
 	_ = (*cmd).Wait()
+	if ended := (*cmd).ProcessState; ended != nil {
+		m.used += ended.UserTime() + ended.SystemTime()
+	}
 	*cmd = nil
 	if lose {
 		return os.RemoveAll(m.path("scratch", verb))
@@ -261,6 +265,9 @@ func (m *Move) Do(ctx context.Context, task moverapi.Task) (*moverapi.TaskStatus
 		}
 	}
 }
+
+// Used is the processor time of those movers that were ended so far, and of what they had run.
+func (m *Move) Used() time.Duration { return m.used }
 
 // Address is where the receiver waits.
 func (m *Move) Address() string { return m.data }
