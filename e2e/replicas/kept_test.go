@@ -32,9 +32,9 @@ import (
 // says so.
 func keepVersions(t *testing.T, namespace, minimumAge, says string) {
 	t.Helper()
-	home, err := bed.HomeID(t.Context())
-	require.NoError(t, err)
 	ctx := context.WithoutCancel(t.Context())
+	home, err := bed.HomeID(ctx)
+	require.NoError(t, err)
 	_, err = bed.Agents.HomeClusters().Patch(ctx, home, types.MergePatchType,
 		fmt.Appendf(nil, `{"spec":{"replicas":{"minimumAge":%s}}}`, minimumAge), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func hostileHome(t *testing.T, namespace, version string, all []string) {
 	}{
 		{"delete it", func() error { return snapshots.Delete(t.Context(), version, metav1.DeleteOptions{}) },
 			"the owner of this cluster keeps sealed versions for 1h0m0s, so this one stays until "},
-		{"delete it without finalizers", func() error {
+		{"delete it at once", func() error {
 			return snapshots.Delete(t.Context(), version, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		}, "the owner of this cluster keeps sealed versions"},
 		{"delete all of the namespace", func() error {
@@ -202,10 +202,10 @@ func hostileHome(t *testing.T, namespace, version string, all []string) {
 		}, "may change nothing outside its namespaces"},
 		{"delete the namespace", func() error {
 			return at("", "v1", "namespaces").Delete(t.Context(), namespace, metav1.DeleteOptions{})
-		}, "a home cluster may not change /namespaces"},
+		}, "may change nothing in namespace " + namespace},
 		{"have the namespace keep nothing", func() error {
 			return patch(at("", "v1", "namespaces"), namespace, `{"metadata":{"annotations":{"lodestone.dev/versions-kept-since":null}}}`)
-		}, "a home cluster may not change /namespaces"},
+		}, "may change nothing in namespace " + namespace},
 		{"have its HomeCluster say something else", func() error {
 			return patch(at("remote.lodestone.dev", "v1alpha1", "homeclusters"), home, `{"spec":{"replicas":null}}`)
 		}, "may change nothing outside its namespaces"},
