@@ -106,17 +106,18 @@ func used(cmd *exec.Cmd) time.Duration {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// free returns addresses at which nobody listens.
-func free(n int) (addresses []string, err error) {
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free address: %w", err)
-		}
-		defer listener.Close()
-		addresses = append(addresses, listener.Addr().String())
+// free returns addresses at which nobody listens. Each is held until all are found.
+func free(n int) ([]string, error) {
+	if n == 0 {
+		return nil, nil
 	}
-	return addresses, nil
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("find a free address: %w", err)
+	}
+	defer listener.Close()
+	more, err := free(n - 1)
+	return append(more, listener.Addr().String()), err
 }
 
 func portOf(address string) string {
