@@ -134,6 +134,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"VolumeReplica", `{"consistency": "Live"}`, "supported values"},
 		{"VolumeReplica", `{"versions": {"keep": 0}}`, "greater than or equal to 1"},
 		{"VolumeReplica", `{"versions": {"keep": 33}}`, "less than or equal to 32"},
+		{"VolumeReplica", `{"automaticFailover": {"after": "9s"}}`, "after is a time in hours, minutes and seconds of at least 10s"},
+		{"VolumeReplica", `{"automaticFailover": {"maxLoss": "0s"}}`, "maxLoss is a time in hours, minutes and seconds"},
 		{"VolumeReplica", `{"bandwidthLimit": "0"}`, "how many bytes a second"},
 
 		{"RemoteCluster", `{"kubeconfigSecretRef": null}`, "spec.kubeconfigSecretRef: Required value"},

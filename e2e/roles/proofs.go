@@ -91,6 +91,7 @@ func (p Proof) Check(ctx context.Context, bed *fabric.Fabric, remoteAccount, rem
 const (
 	byServer    = "(a mover that its address does not lead to: e2e/kind)"
 	lateContent = "(a group snapshot whose content went before home had marked it)"
+	byPolicy    = "(no request: an admission policy asks for it)"
 	said        = "(why a mover does not start, said after some seconds)"
 )
 
@@ -146,6 +147,8 @@ var Replicas = Proof{
 	home: map[string]string{
 		"get lodestone.dev/volumereplicas":           "",
 		"create lodestone.dev/volumereplicas":        "",
+		"create lodestone.dev/volumemoves":           "",
+		"fence lodestone.dev/remoteclusters":         byPolicy,
 		"patch lodestone.dev/volumereplicas":         "",
 		"update lodestone.dev/volumereplicas/status": "",
 	},

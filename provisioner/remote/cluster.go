@@ -184,6 +184,14 @@ func (c *Cluster) Starting() bool {
 	return reason == "Checking" || reason == "Syncing" || reason == notInForce && c.verdict.epoch.watches()
 }
 
+// Silent says that the API server of the cluster was asked and does not answer. One that answers and refuses is not silent.
+func (c *Cluster) Silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, reason, _ := c.verdict.usable()
+	return reason == notReachable
+}
+
 // Client returns a client of the cluster, nil while there is none.
 func (c *Cluster) Client() kubernetes.Interface {
 	if connection := c.current(); connection != nil {

@@ -527,6 +527,9 @@ type verdict struct {
 	credentials metav1.Condition
 }
 
+// notReachable is the reason of the condition Ready of a cluster that does not answer.
+const notReachable = "NotReachable"
+
 // usable says whether requests may be sent to the cluster. That includes a cluster whose
 // RemoteCluster is being deleted, since its volumes must be served.
 func (v verdict) usable() (ok bool, reason, message string) {
@@ -559,7 +562,7 @@ func (v verdict) conditions(generation int64) []metav1.Condition {
 	case v.unreachable != "":
 		reachable = condition(v1alpha1.Reachable, metav1.ConditionFalse, "NoAnswer", v.unreachable)
 		authorized = condition(v1alpha1.Authorized, metav1.ConditionUnknown, "NoAnswer", "its API server does not answer")
-		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotReachable", v.unreachable)
+		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, notReachable, v.unreachable)
 	case v.unauthorized != "":
 		authorized = condition(v1alpha1.Authorized, metav1.ConditionFalse, "MissingRights", v.unauthorized)
 		ready = condition(v1alpha1.Ready, metav1.ConditionFalse, "NotAuthorized", v.unauthorized)

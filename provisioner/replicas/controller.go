@@ -1,6 +1,6 @@
 // Package replicas keeps second copies of claims in other clusters. Controller observes each VolumeReplica through API servers and
 // movers (observe.go), package decide chooses the next step, and act.go takes it; begin.go finds out where a copy goes and what a
-// point is of. wanted.go makes the VolumeReplicas that classes and claims ask for. The state of a replica is a record (records.go,
+// point is of. wanted.go makes the VolumeReplicas that classes and claims ask for, automatic.go fails over by itself. The state of a replica is a record (records.go,
 // package record).
 package replicas
 
@@ -143,13 +143,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, known := range c.Records.all() {
 		c.queue.Add(replicaKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, known.UID})
 	}
-	var wanting errgroup.Group
-	wanting.Go(func() error { return c.runWanted(ctx) })
+	var beside errgroup.Group
+	beside.Go(func() error { return c.runWanted(ctx) })
+	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{}}
+	beside.Go(func() error { return failing.run(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
 	for _, w := range c.active {
 		w.link.Close()
 	}
-	return errors.Join(wanting.Wait(), unwatch())
+	return errors.Join(beside.Wait(), unwatch())
 }
 
 // ClusterChanged has the replicas looked at that have a copy in a cluster whose state has changed.

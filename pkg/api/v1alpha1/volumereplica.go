@@ -89,10 +89,36 @@ type VolumeReplicaSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",message="bandwidthLimit is how many bytes a second may travel, such as 50Mi"
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 
+	// AutomaticFailover has the claim fail over by itself if the remote cluster with its data does not answer. Without it nothing fails
+	// over by itself. It takes the right to fence remoteclusters, as a failover with fence Declared, which it makes: pods that still run
+	// in that cluster go on beside those that follow them until it answers again.
+	//
+	// +optional
+	AutomaticFailover *AutomaticFailover `json:"automaticFailover,omitempty"`
+
 	// Paused has no new point begun. One that has begun ends.
 	//
 	// +optional
 	Paused bool `json:"paused,omitempty"`
+}
+
+// AutomaticFailover says when a claim fails over by itself. The standby and another remote cluster than the lost one must answer.
+type AutomaticFailover struct {
+	// After is how long the cluster must not have answered, without a break.
+	//
+	// +optional
+	// +kubebuilder:default="10m"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="after is a time in hours, minutes and seconds of at least 10s, such as 10m"
+	After *metav1.Duration `json:"after,omitempty"`
+	// MaxLoss is how old the newest sealed version may have been when the cluster was lost. Without it: twice the RPO.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="maxLoss is a time in hours, minutes and seconds, such as 30m"
+	MaxLoss *metav1.Duration `json:"maxLoss,omitempty"`
 }
 
 // ReplicaStandby is where a copy is kept.

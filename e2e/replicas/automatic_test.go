@@ -1,0 +1,136 @@
+package replicas
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+)
+
+// third registers a third cluster at home, without storage: all it does is to answer.
+func third(t *testing.T) {
+	t.Helper()
+	started, err := testbed.Start(t.Context(), testbed.Config{Name: "third"})
+	require.NoError(t, err)
+	cluster := started[0]
+	t.Cleanup(cluster.Stop)
+	_, err = cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
+	require.NoError(t, err)
+	kubeconfig, err := cluster.ServiceAccountKubeconfig(t.Context(), "lodestone-volumes", "lodestone-home")
+	require.NoError(t, err)
+	require.NoError(t, bed.Register(t.Context(), "third", kubeconfig))
+	t.Cleanup(func() {
+		require.NoError(t, bed.Remotes.Delete(context.Background(), "third", metav1.DeleteOptions{}))
+		await.Until(t, "RemoteCluster third is gone", func() bool {
+			_, err := bed.Remotes.Get(context.Background(), "third", metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
+	})
+	require.NoError(t, bed.AwaitReady(t.Context(), "third", metav1.ConditionTrue))
+}
+
+// saidOf waits until an event on a VolumeReplica says something.
+func saidOf(t *testing.T, made *v1alpha1.VolumeReplica, reason, text string) {
+	t.Helper()
+	await.Until(t, "event "+reason+" says: "+text, func() bool {
+		events, err := bed.Home.Client().CoreV1().Events(made.Namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		for i := range events.Items {
+			e := &events.Items[i]
+			if e.InvolvedObject.UID == made.UID && e.Reason == reason && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, text) {
+				return true
+			}
+		}
+		return false
+	}, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) })
+}
+
+func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testing.T) {
+	namespace := space(t)
+	counts(t, namespace, virtual, "west")
+	made := replicate(t, namespace, keys.Home)
+
+	// Whoever may make replicas may not have them fail over by themselves, and may change what else there is of one that does.
+	editor(t, namespace)
+	as := rest.CopyConfig(bed.Home.AdminConfig())
+	as.Impersonate.UserName = "editor"
+	user, err := clients.NewVolumeMoveClient(as)
+	require.NoError(t, err)
+	change := func(by *clients.VolumeMoveClient, patch string) error {
+		_, err := by.Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	const refused = "only who may fence remoteclusters, as an administrator may, can have a claim fail over by itself"
+	require.ErrorContains(t, change(user, `{"spec":{"automaticFailover":{"after":"10s"}}}`), refused)
+	own := &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own"}, Spec: made.Spec}
+	own.Spec.AutomaticFailover = &v1alpha1.AutomaticFailover{}
+	_, err = user.Replicas(namespace).Create(t.Context(), own, metav1.CreateOptions{})
+	require.ErrorContains(t, err, refused)
+	require.NoError(t, change(objects(t), `{"spec":{"automaticFailover":{"after":"10s","maxLoss":"1h"}}}`))
+	require.NoError(t, change(user, `{"spec":{"versions":{"keep":3}}}`))
+	require.ErrorContains(t, change(user, `{"spec":{"automaticFailover":{"after":"20s"}}}`), refused)
+
+	// Another one is for the other direction.
+	other := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Name = "other" })
+	says(t, other, "SameCluster", "is in cluster west, where its copy is, too")
+	sealed(t, made, time.Time{})
+	lost := folder(t, namespace)
+	require.NoError(t, bed.West.PauseAPIServer())
+	resume := sync.OnceValue(bed.West.ResumeAPIServer)
+	t.Cleanup(func() { _ = resume() })
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+
+	// Home may be the one that is cut off.
+	saidOf(t, made, "NotFailedOver", "no other remote cluster answers either")
+	moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, moves.Items)
+
+	// It is not: another cluster answers.
+	third(t)
+	var over *v1alpha1.VolumeMove
+	await.Until(t, "the claim fails over", func() bool {
+		moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		if len(moves.Items) == 1 {
+			over = &moves.Items[0]
+		}
+		return over != nil
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	saidOf(t, made, "FailsOver", `claim "data" fails over to version `+over.Spec.Failover.Version+" in cluster home")
+	over = inPhase(t, over, v1alpha1.MoveRetain)
+	assert.Equal(t, v1alpha1.FenceDeclared, over.Status.Failover.Fence)
+	at := folder(t, namespace)
+	require.NotEqual(t, lost, at)
+	beyond(t, namespace, counted(t, at)+5)
+
+	require.NoError(t, resume())
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	await.Until(t, "the pod in west is ended", func() bool {
+		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 0
+	})
+	sealed(t, other, time.Time{})
+	act(t, over, v1alpha1.ActionFinalize)
+	inPhase(t, over, v1alpha1.MoveDone)
+	removes(t, made)
+	removes(t, other)
+	beyond(t, namespace, counted(t, at)+5)
+}

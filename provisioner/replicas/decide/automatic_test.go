@@ -1,0 +1,95 @@
+package decide_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+)
+
+// lost is an outage of west after which claim data fails over to home: each condition is met, by a second.
+func lost() decide.Outage {
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	return decide.Outage{
+		Replica: &v1alpha1.VolumeReplica{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-home", UID: "r"},
+			Spec: v1alpha1.VolumeReplicaSpec{
+				Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: keys.Home}},
+				RPO:               &metav1.Duration{Duration: time.Minute},
+				AutomaticFailover: &v1alpha1.AutomaticFailover{After: &metav1.Duration{Duration: 5 * time.Minute}},
+			},
+		},
+		Record: &record.Record{UID: "r", Claim: "data", ClaimUID: "c", Head: backing.Ref{Cluster: keys.Home}, Sealed: []record.Version{
+			{Number: 6, Name: "replica-r-v6-1", Cut: now.Add(-time.Hour)},
+			{Number: 7, Name: "replica-r-v7-2", Cut: now.Add(-5*time.Minute - time.Second - 2*time.Minute)},
+			{Number: 8, Name: "replica-r-v8-3", Cut: now, Going: true},
+		}},
+		Claim:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c"}},
+		At:     "west",
+		Silent: 5*time.Minute + time.Second, Since: now.Add(-5*time.Minute - time.Second), Now: now,
+		Witness: "east",
+	}
+}
+
+func TestAClaimFailsOverByItself(t *testing.T) {
+	move, why := lost().FailsOver()
+	require.NotNil(t, move)
+	assert.Equal(t, metav1.ObjectMeta{Namespace: "shop", Name: "failover-r-v7-2"}, move.ObjectMeta)
+	assert.Equal(t, v1alpha1.VolumeMoveSpec{
+		Claims: []string{"data"}, Target: v1alpha1.MoveTarget{Cluster: keys.Home},
+		Failover: &v1alpha1.MoveFailover{Replica: "data-home", Version: "replica-r-v7-2", Fence: v1alpha1.FenceDeclared},
+	}, move.Spec)
+	assert.Equal(t, `cluster west has not answered for 5m1s: claim "data" fails over to version replica-r-v7-2 in cluster home`, why)
+}
+
+// TestAClaimDoesNotFailOverByItself has a row for each condition that is not met.
+func TestAClaimDoesNotFailOverByItself(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(o *decide.Outage)
+		why    string // empty: nothing is lost
+	}{
+		"nobody has asked for it":          {func(o *decide.Outage) { o.Replica.Spec.AutomaticFailover = nil }, ""},
+		"the replica is being deleted":     {func(o *decide.Outage) { o.Replica.DeletionTimestamp = &metav1.Time{Time: o.Now} }, ""},
+		"it has not begun":                 {func(o *decide.Outage) { o.Record = nil }, ""},
+		"the cluster answers":              {func(o *decide.Outage) { o.Silent = 0 }, ""},
+		"the claim is gone":                {func(o *decide.Outage) { o.Claim = nil }, ""},
+		"the claim is another one":         {func(o *decide.Outage) { o.Claim.UID = "d" }, ""},
+		"the claim is being deleted":       {func(o *decide.Outage) { o.Claim.DeletionTimestamp = &metav1.Time{Time: o.Now} }, ""},
+		"the data is at home":              {func(o *decide.Outage) { o.At = keys.Home; o.Record.Head.Cluster = "east" }, ""},
+		"the data is where the copies are": {func(o *decide.Outage) { o.Record.Head.Cluster = "west" }, ""},
+		"nothing is sealed": {func(o *decide.Outage) { o.Record.Sealed = nil },
+			`cluster west does not answer, and claim "data" does not fail over by itself: no version is sealed yet`},
+		"it is paused":           {func(o *decide.Outage) { o.Replica.Spec.Paused = true }, "spec.paused is set"},
+		"a move holds the claim": {func(o *decide.Outage) { o.Moving = true }, "a move holds it"},
+		"it was tried":           {func(o *decide.Outage) { o.Tried = true }, "VolumeMove failover-r-v7-2 did that with the newest version and has ended"},
+		"too much would be lost": {func(o *decide.Outage) { o.Since = o.Since.Add(time.Second) }, "more than maxLoss of 2m0s"},
+		"more than is said": {func(o *decide.Outage) {
+			o.Replica.Spec.AutomaticFailover.MaxLoss = &metav1.Duration{Duration: time.Minute}
+		}, "more than maxLoss of 1m0s"},
+		"the standby is away":            {func(o *decide.Outage) { o.StandbyAway = "cluster east cannot be used now: no" }, "cluster east cannot be used now: no"},
+		"home may be cut off":            {func(o *decide.Outage) { o.Witness = "" }, "home may be the one that is cut off"},
+		"it was not silent for long":     {func(o *decide.Outage) { o.Silent -= 2 * time.Second }, `fails over to cluster home once that has been so for 5m0s`},
+		"by default it takes 10 minutes": {func(o *decide.Outage) { o.Replica.Spec.AutomaticFailover.After = nil }, "for 10m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := lost()
+			row.change(&o)
+			move, why := o.FailsOver()
+			assert.Nil(t, move)
+			if row.why == "" {
+				assert.Empty(t, why)
+			} else {
+				assert.Contains(t, why, row.why)
+			}
+		})
+	}
+}
