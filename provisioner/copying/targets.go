@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
@@ -34,8 +35,8 @@ func (t Targets) ClassOf(claim *corev1.PersistentVolumeClaim) (virtualclass.Clas
 	return virtualclass.Parse(class)
 }
 
-// Route returns where a claim would go as a new one, empty, to the cluster of a node, and to a real class if one is named. The
-// error says why it cannot go there.
+// Route returns where a claim would go as a new one, empty, to the cluster of a node, and to a real class if one is named: one that the
+// virtual class lists, or the one that the claim gets there anyhow. The error says why it cannot go there.
 func (t Targets) Route(claim *corev1.PersistentVolumeClaim, real string, node *corev1.Node) (route.Route, error) {
 	class, err := t.ClassOf(claim)
 	if err != nil {
@@ -43,16 +44,15 @@ func (t Targets) Route(claim *corev1.PersistentVolumeClaim, real string, node *c
 	}
 	wanted := claim.DeepCopy()
 	wanted.Spec.DataSource, wanted.Spec.DataSourceRef = nil, nil
-	if real != "" {
-		if wanted.Annotations == nil {
-			wanted.Annotations = map[string]string{}
-		}
-		wanted.Annotations[keys.Class] = real
-	}
-	to, err := route.To(route.Input{
+	in := route.Input{
 		Claim: wanted, Class: class, Node: node, Namespace: t.Space(claim.Namespace),
 		Cluster: func(id string) route.ClusterClasses { return t.View(id, claim.Namespace).ClusterClasses },
-	})
+	}
+	to, err := route.To(in)
+	if real != "" && (err != nil || to.Class.Name != real) {
+		metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, keys.Class, real)
+		to, err = route.To(in)
+	}
 	if err != nil {
 		return route.Route{}, fmt.Errorf("claim %q cannot go there: %w", claim.Name, err)
 	}
