@@ -167,7 +167,7 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if f.Agents, err = clients.NewRemoteClient(f.West.AdminConfig()); err != nil {
 		return nil, err
 	}
-	policies, err := servesPolicies(f.Home)
+	policies, err := ServesPolicies(f.Home)
 	if err != nil {
 		return nil, err
 	}

@@ -94,8 +94,8 @@ func reach(ctx context.Context, cluster *testbed.Cluster, address string) error 
 	return nil
 }
 
-// servesPolicies says whether the API server of a cluster serves MutatingAdmissionPolicies.
-func servesPolicies(cluster *testbed.Cluster) (bool, error) {
+// ServesPolicies says whether the API server of a cluster serves MutatingAdmissionPolicies.
+func ServesPolicies(cluster *testbed.Cluster) (bool, error) {
 	resources, err := cluster.Client().Discovery().ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
 	if err != nil {
 		return false, fmt.Errorf("ask what the API server of %s serves: %w", cluster.Name(), err)

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
@@ -32,6 +33,9 @@ import (
 
 var home, west *testbed.Cluster
 
+// admission is what install chooses at home: policies, where API servers serve them, or the webhook.
+var admission = plugin.Policies
+
 func TestMain(m *testing.M) {
 	testbed.Main(m, func(ctx context.Context) error {
 		clusters, err := testbed.Start(ctx, testbed.Config{Name: "home"}, testbed.Config{Name: "west"})
@@ -39,6 +43,11 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		home, west = clusters[0], clusters[1]
+		if served, err := fabric.ServesPolicies(home); err != nil {
+			return err
+		} else if !served {
+			admission = plugin.Webhook
+		}
 		for _, cluster := range clusters {
 			_, err := fakekubelet.Start(ctx, fakekubelet.Options{Config: cluster.AdminConfig(),
 				Nodes: []fakekubelet.Node{{Name: cluster.Name() + "-1"}}})
@@ -100,7 +109,7 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 
 	out, stderr = run(t, home, done, "install", "--tag", tag)
 	wanted, err := plugin.Build(plugin.Values{Registry: plugin.DefaultRegistry, Tag: tag, Scheduler: plugin.Extender,
-		Certificates: plugin.ByJob, VirtualNodes: ptr.To(true)}, false)
+		Certificates: plugin.ByJob, Admission: admission, VirtualNodes: ptr.To(true)}, false)
 	require.NoError(t, err)
 	assert.Contains(t, stderr, fmt.Sprintf("%d objects made, 0 changed, 0 as they were, 0 removed", len(wanted)))
 	for _, object := range wanted {
@@ -227,13 +236,17 @@ func anotherScheduler(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "registry.k8s.io/kube-scheduler:"+version.GitVersion, scheduler.Spec.Template.Spec.Containers[0].Image)
 	assert.False(t, isThere(t, home, "deployment", system, "lodestone-extender"))
-	assert.False(t, isThere(t, home, "cronjob", "lodestone-certificates", "lodestone-certificates"))
+	assert.Equal(t, admission == plugin.Webhook, isThere(t, home, "cronjob", "lodestone-certificates", "lodestone-certificates"),
+		"it asks the extender of its own pod; API servers call a webhook over TLS alone")
 	_, stderr = run(t, home, failed, "install", "--configure-scheduler", "--node-root", "testdata/node")
 	assert.Contains(t, stderr, "run this on a control-plane node")
 }
 
 // aWebhookInPlaceOfPolicies installs what an API server without such policies is given.
 func aWebhookInPlaceOfPolicies(t *testing.T) {
+	if admission == plugin.Webhook {
+		t.Skip("API servers here serve no policies: all of this test has the webhook")
+	}
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("admission: webhook\n"), 0o600))
 	_, stderr := run(t, home, done, "install", "--tag", tag, "--values", file)
@@ -331,7 +344,7 @@ func TestGitOpsGetsTheSameObjects(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(content, &read))
 	read.Registry, read.Tag, read.PullSecret = "registry.example.com", tag, "pull"
-	read.Scheduler, read.Certificates = plugin.Extender, plugin.ByJob
+	read.Scheduler, read.Certificates, read.Admission = plugin.Extender, plugin.ByJob, admission
 	read.VirtualNodes = ptr.To(true)
 	objects, err := plugin.Build(read, false)
 	require.NoError(t, err)
