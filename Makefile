@@ -159,13 +159,26 @@ test-upgrade: control-plane ## Upgrade what runs on control planes on loopback f
 	@$(GO) "the test of upgrades" list -export -deps -test ./e2e/upgrade >/dev/null
 	@LODESTONE_TESTBED=1 LODESTONE_COMPLETE=1 E2E_LONG=1 go test $(TEST_FLAGS) -count=1 -v ./e2e/upgrade
 
+# What this program is called, and its record: two may run beside each other.
+STORY ?= demo-check
 .PHONY: demo-check
 demo-check: control-plane ## Run the whole story as a check, on control planes on loopback (KUBERNETES=1.34 for older ones)
 	@echo "demo-check: on real control planes on loopback; pods are simulated"
 	@mkdir -p $(RESULTS)
-	@$(GO) demo build -o bin/demo ./e2e/cmd/demo
+	@$(GO) demo build -o bin/$(STORY) ./e2e/cmd/demo
 	@# When interrupted, the demo ends what it has started, and is heard until then.
-	@trap : INT TERM; KEEP= bin/demo --check | (trap '' INT TERM; exec tee $(RESULTS)/demo-check.txt)
+	@trap : INT TERM; KEEP= bin/$(STORY) --check | (trap '' INT TERM; exec tee $(RESULTS)/$(STORY).txt)
+
+# The oldest Kubernetes that control planes are built of.
+OLDEST = $(shell ls e2e/programs/kubernetes-*.mod | sed 's/.*kubernetes-//; s/.mod$$//' | sort -V | head -n 1)
+
+.PHONY: demo-check-oldest
+demo-check-oldest: ## Run it on the oldest Kubernetes that Lodestone is tested with
+	@$(MAKE) demo-check KUBERNETES=$(OLDEST) STORY=demo-check-oldest
+
+.PHONY: control-plane-oldest
+control-plane-oldest: # Builds that, for .ci/run.
+	@$(MAKE) control-plane KUBERNETES=$(OLDEST)
 
 .PHONY: crash
 crash: control-plane ## Stop the provisioner at each API call it makes, and check what becomes of claims (ARGS=--sample for some)
