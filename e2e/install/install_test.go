@@ -288,9 +288,12 @@ func removal(t *testing.T) {
 	_, stderr = run(t, home, refused, "uninstall")
 	assert.Contains(t, stderr, "was not typed")
 	run(t, home, done, "uninstall", "--yes")
-	left, err := home.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,storageclasses,csidrivers,"+
-		"validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings,"+
-		"mutatingwebhookconfigurations", "-o", "name")
+	kinds := "namespaces,crds,clusterroles,clusterrolebindings,storageclasses,csidrivers,validatingadmissionpolicies," +
+		"validatingadmissionpolicybindings,mutatingwebhookconfigurations"
+	if admission == plugin.Policies {
+		kinds += ",mutatingadmissionpolicies,mutatingadmissionpolicybindings"
+	}
+	left, err := home.Kubectl(t.Context(), "", "get", kinds, "-o", "name")
 	require.NoError(t, err)
 	assert.NotContains(t, left, "lodestone")
 	_, err = home.Client().RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), "lodestone", metav1.GetOptions{})
