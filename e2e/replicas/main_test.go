@@ -113,6 +113,11 @@ func storage(ctx context.Context) error {
 			return err
 		}
 	}
+	// The driver of west takes snapshots of several volumes, too, and has no class for them.
+	if _, err := bed.Home.Kubectl(ctx, fmt.Sprintf(`{apiVersion: groupsnapshot.storage.k8s.io/v1beta2, kind: VolumeGroupSnapshotClass,
+  metadata: {name: together}, driver: %s, deletionPolicy: Delete}`, homeDriver), "apply", "-f", "-"); err != nil {
+		return err
+	}
 	_, err = bed.Home.Client().StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: virtual}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),

@@ -95,9 +95,52 @@ func kept(f Facts) (lines []Line, has map[string]*corev1.PersistentVolumeClaim) 
 	return lines, has
 }
 
-// made are the claims that are made of the newest version that may be used.
+// version is what there is of a version: a line for each claim that it has.
+type version []Line
+
+// whole says whether it has all claims that are of its moment.
+func (v version) whole() bool { return len(v) == max(1, len(v[0].Seal.Group)) }
+
+// made are the claims that are made of the newest version that may be used. Those that are of one moment are made of the same version,
+// all or none.
 func made(f Facts, has map[string]*corev1.PersistentVolumeClaim) (lines []Line) {
-	newest := map[string]Line{}
+	versions, lines := versionsOf(f)
+	begun := func(v version) int {
+		if slices.ContainsFunc(v, func(l Line) bool { return l.isMade(has) }) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(versions, func(a, b version) int {
+		return cmp.Or(begun(a)-begun(b), len(b[0].Seal.Group)-len(a[0].Seal.Group), b[0].Seal.Cut.Compare(a[0].Seal.Cut),
+			cmp.Compare(a[0].Version, b[0].Version))
+	})
+	planned := map[string]bool{}
+	for _, v := range versions {
+		if v.whole() && !slices.ContainsFunc(v, func(l Line) bool { return planned[l.key()] }) {
+			for _, line := range v {
+				planned[line.key()] = true
+			}
+			lines = append(lines, madeOf(f, has, v)...)
+		}
+	}
+	for _, v := range versions {
+		for _, line := range v {
+			if planned[line.key()] || has[line.key()] != nil {
+				continue
+			}
+			planned[line.key()] = true
+			line.Verb, line.Why = Leave, fmt.Sprintf("no version of claims %s, which are of one moment, is whole here: look at its VolumeSnapshots",
+				strings.Join(line.Seal.Group, ", "))
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// versionsOf are the versions that may be used; lines say of which snapshots nothing is known.
+func versionsOf(f Facts) (versions []version, lines []Line) {
+	byKey := map[string]version{}
 	for i := range f.Snapshots {
 		s := &f.Snapshots[i]
 		if s.Labels[keys.HomeID] != f.HomeID || s.Labels[keys.ReplicaOf] == "" || s.DeletionTimestamp != nil {
@@ -112,16 +155,35 @@ func made(f Facts, has map[string]*corev1.PersistentVolumeClaim) (lines []Line) 
 		case !ptr.Deref(s.Status.ReadyToUse, false), !f.Before.IsZero() && seal.Cut.After(f.Before):
 			continue
 		}
-		key := s.Namespace + "/" + seal.Name
-		if best, ok := newest[key]; !ok || seal.Cut.After(best.Seal.Cut) {
-			newest[key] = Line{Namespace: s.Namespace, Claim: seal.Name, Verb: Make, Version: s.Name, Seal: seal, RestoreSize: s.Status.RestoreSize}
+		of := strings.Join(seal.Group, ",")
+		if of == "" {
+			of = seal.Name
 		}
+		key := fmt.Sprintf("%s/%s/%s/%d/%s", s.Namespace, s.Labels[keys.ReplicaOf], of, seal.Number, seal.Cut.UTC())
+		if slices.ContainsFunc(byKey[key], func(l Line) bool { return l.Claim == seal.Name }) {
+			continue
+		}
+		byKey[key] = append(byKey[key], Line{Namespace: s.Namespace, Claim: seal.Name, Verb: Make, Version: s.Name, Seal: seal,
+			RestoreSize: s.Status.RestoreSize})
 	}
-	for key, line := range newest {
-		switch claim := has[key]; {
+	for _, v := range byKey {
+		versions = append(versions, v)
+	}
+	return versions, lines
+}
+
+// madeOf are the claims that are made of a version. If one cannot be, those that are of its moment are not made either.
+func madeOf(f Facts, has map[string]*corev1.PersistentVolumeClaim, v version) (lines []Line) {
+	why := ""
+	for i := range v {
+		line := &v[i]
+		switch claim := has[line.key()]; {
+		case line.isMade(has):
+			line.Verb, line.Why = Leave, "it was made of VolumeSnapshot "+line.Version+" before"
+			continue
 		case claim != nil && claim.Labels[keys.HomeID] == f.HomeID:
 			// Its data is here, or was being moved here: the line of the claim says what becomes of it.
-			continue
+			line.Verb, line.Why = Leave, ""
 		case claim != nil && claim.Annotations[keys.AdoptedFrom] != "":
 			line.Verb, line.Why = Leave, "it was made of VolumeSnapshot "+claim.Annotations[keys.AdoptedFrom]+" before"
 		case claim != nil:
@@ -129,10 +191,30 @@ func made(f Facts, has map[string]*corev1.PersistentVolumeClaim) (lines []Line) 
 		case !slices.Contains(f.Classes, line.Seal.Class):
 			line.Verb, line.Why = Leave, fmt.Sprintf("storage class %s of its copy is gone: make it again, and run the command again",
 				line.Seal.Class)
+		default:
+			continue
 		}
-		lines = append(lines, line)
+		why = cmp.Or(why, fmt.Sprintf("its version of %s is of one moment with claim %s, which is not made of that", line.Seal.Cut.UTC().Format(
+			time.RFC3339), line.Claim))
+	}
+	for _, line := range v {
+		if line.Verb == Make && why != "" {
+			line.Verb, line.Why = Leave, why+": make a claim of VolumeSnapshot "+line.Version+" by hand if it is of use alone"
+		}
+		if line.Verb == Make || line.Why != "" {
+			lines = append(lines, line)
+		}
 	}
 	return lines
+}
+
+// key is the namespace and the name of the claim.
+func (l Line) key() string { return l.Namespace + "/" + l.Claim }
+
+// isMade says whether the claim is there already, made of this very version.
+func (l Line) isMade(has map[string]*corev1.PersistentVolumeClaim) bool {
+	claim := has[l.key()]
+	return claim != nil && claim.Annotations[keys.AdoptedFrom] == l.Version
 }
 
 // Text says what becomes of the claim.

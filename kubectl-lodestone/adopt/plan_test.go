@@ -115,6 +115,61 @@ func TestEachClaimOfALostHomeIsKeptMadeOrLeftForAReason(t *testing.T) {
 	}
 }
 
+// grouped says of versions that they are of claims data and wal at one moment.
+func grouped(t *testing.T) func(*volumesnapshot.Snapshot) {
+	t.Helper()
+	return func(s *volumesnapshot.Snapshot) {
+		seal, err := volumesnapshot.DecodeSeal(s.Annotations[keys.Seal])
+		require.NoError(t, err)
+		seal.Group = []string{"data", "wal"}
+		s.Annotations[keys.Seal], err = seal.Encode()
+		require.NoError(t, err)
+	}
+}
+
+func TestClaimsOfOneMomentAreMadeOfTheSameVersion(t *testing.T) {
+	of := func(name string, number int64) volumesnapshot.Snapshot { return version(t, name, number, grouped(t)) }
+	made := func(name, from string) corev1.PersistentVolumeClaim {
+		return claim(name, func(c *corev1.PersistentVolumeClaim) {
+			c.Labels, c.Annotations = nil, map[string]string{keys.AdoptedFrom: from}
+		})
+	}
+	const with = "left: its version of 2026-11-27T08:52:00Z is of one moment with claim "
+	for name, row := range map[string]struct {
+		claims    []corev1.PersistentVolumeClaim
+		snapshots []volumesnapshot.Snapshot
+		want      map[string]string
+	}{
+		"the newest whole one": {snapshots: []volumesnapshot.Snapshot{of("data", 1), of("wal", 1), of("data", 2), of("wal", 2), of("data", 3)},
+			want: map[string]string{"data": "made of version 2", "wal": "made of version 2"}},
+		"a later one of one of them does not count": {snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 2), version(t, "data", 4)},
+			want: map[string]string{"data": "made of version 2", "wal": "made of version 2"}},
+		"none is whole": {snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 3)}, want: map[string]string{
+			"data": "left: no version of claims data, wal, which are of one moment, is whole here",
+			"wal":  "left: no version of claims data, wal, which are of one moment, is whole here"}},
+		"one was made before": {claims: []corev1.PersistentVolumeClaim{made("data", "data-v1")},
+			snapshots: []volumesnapshot.Snapshot{of("data", 1), of("wal", 1), of("data", 2), of("wal", 2)},
+			want:      map[string]string{"data": "left: it was made of VolumeSnapshot data-v1 before", "wal": "made of version 1"}},
+		"one was made of what is gone": {claims: []corev1.PersistentVolumeClaim{made("data", "data-v0")},
+			snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 2)},
+			want:      map[string]string{"data": "left: it was made of VolumeSnapshot data-v0 before", "wal": with + "data"}},
+		"the data of one is here": {claims: []corev1.PersistentVolumeClaim{claim("data")},
+			snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 2)},
+			want:      map[string]string{"data": "kept: its data is here", "wal": with + "data"}},
+		"a name is taken": {claims: []corev1.PersistentVolumeClaim{claim("wal", func(c *corev1.PersistentVolumeClaim) { c.Labels = nil })},
+			snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 2)},
+			want:      map[string]string{"data": with + "wal", "wal": "left: a claim of that name is there already"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := adopt.Plan(adopt.Facts{HomeID: home, Classes: []string{"fast"}, Claims: row.claims, Snapshots: row.snapshots})
+			require.Len(t, lines, len(row.want))
+			for _, line := range lines {
+				assert.Contains(t, line.Text(now), row.want[line.Claim], line.Claim)
+			}
+		})
+	}
+}
+
 func TestAHomeThatIsHeardOfIsNotAdopted(t *testing.T) {
 	judge := func(status metav1.ConditionStatus, leaving bool) error {
 		h := &v1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: home}}

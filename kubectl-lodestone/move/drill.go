@@ -38,25 +38,27 @@ const foundIn = 30 * time.Second
 
 // test makes claims from versions of others.
 func (f *failover) test(ctx context.Context, r *runner, workload cli.Reference, claims []string) error {
-	list, err := r.home.Moves.Replicas(r.namespace).List(ctx, metav1.ListOptions{})
+	copies, err := f.copiesOf(ctx, r, claims)
 	if err != nil {
-		return r.home.Explain("list VolumeReplicas in "+r.namespace, err)
+		return err
 	}
 	var drills []drill
-	for _, name := range claims {
-		claim, err := r.home.Claim(ctx, r.namespace, name)
-		if err != nil {
-			return err
+	for _, copied := range copies {
+		if all := copied.Spec.Claims; f.name != "" && len(all) > 1 {
+			return cli.Misuse("--name names one claim, and claims %s have one copy of one moment, so each gets one: leave it out",
+				strings.Join(all, ", "))
 		}
-		copied, err := chooseReplica(list.Items, name, f.to, f.version)
-		if err != nil {
-			return err
+		for _, name := range copied.Spec.Claims {
+			claim, err := r.home.Claim(ctx, r.namespace, name)
+			if err != nil {
+				return err
+			}
+			as := f.name
+			if as == "" {
+				as = drillName(name, workload)
+			}
+			drills = append(drills, drillOf(claim, copied, f.version, as))
 		}
-		as := f.name
-		if as == "" {
-			as = drillName(name, workload)
-		}
-		drills = append(drills, drillOf(claim, copied, f.version, as))
 	}
 	made := make([]corev1.PersistentVolumeClaim, 0, len(drills))
 	for _, d := range drills {
@@ -67,7 +69,7 @@ func (f *failover) test(ctx context.Context, r *runner, workload cli.Reference, 
 		made = append(made, *claim)
 	}
 	switch {
-	case r.Output.Format != "" && len(claims) == 1 && workload.Name == "":
+	case r.Output.Format != "" && len(made) == 1 && workload.Name == "":
 		return r.Output.WriteOne(r.streams.Out, claimKind, &made[0])
 	case r.Output.Format != "":
 		return cli.WriteAll(r.Output, r.streams.Out, claimKind, made)
@@ -108,6 +110,9 @@ func drillOf(claim *corev1.PersistentVolumeClaim, copied *v1alpha1.VolumeReplica
 			DataSourceRef: &corev1.TypedObjectReference{APIGroup: ptr.To(v1alpha1.GroupVersion.Group), Kind: "VolumeReplica",
 				Name: copied.Name},
 		},
+	}
+	if len(copied.Spec.Claims) > 1 {
+		wanted.Annotations[keys.ReplicaClaim] = claim.Name
 	}
 	// The copy is of a class of the same driver.
 	if class := copied.Spec.Standbys[0].ClassName; class != "" {

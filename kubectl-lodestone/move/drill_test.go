@@ -40,6 +40,9 @@ func TestADrillIsMadeLikeItsClaim(t *testing.T) {
 	d = drillOf(claim, &replica, "v1", "tried")
 	assert.Equal(t, map[string]string{keys.ReplicaVersion: "v1", keys.Class: "gold", keys.ReplicateTo: ""}, d.claim.Annotations)
 	assert.Equal(t, replica.Status.Standbys[0].Versions[1].Cut.Time, d.cut)
+	assert.NotContains(t, d.claim.Annotations, keys.ReplicaClaim)
+	replica.Spec.Claims = []string{"data", "wal"}
+	assert.Equal(t, "data", drillOf(claim, &replica, "", "tried").claim.Annotations[keys.ReplicaClaim], "of several it says of which")
 }
 
 func TestDrillsOfAStatefulSetAreFoundByOneLikeIt(t *testing.T) {

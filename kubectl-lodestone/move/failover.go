@@ -44,6 +44,8 @@ there. If they do not, or if what they do does not count, say so with --fence De
 they end when their cluster answers again. It takes the right to fence remoteclusters.
 
 Each claim gets a version of its own: those of several claims are of different moments.
+Claims that have one copy of one moment (replicate --group) fail over together, though only
+one of them is named.
 
 With --test nothing is failed over: a new claim is made from the version, which has what
 the claim had, so that pods of a test show whether the application starts with that. The
@@ -136,26 +138,58 @@ func (f *failover) check(o *Options, workload cli.Reference, claims []string, fe
 	return o.Output.Check()
 }
 
-// run fails claims over, one after another, once the user has confirmed that.
+// copiesOf returns the VolumeReplicas that claims are given versions of, each once.
+func (f *failover) copiesOf(ctx context.Context, r *runner, claims []string) (all []*v1alpha1.VolumeReplica, err error) {
+	list, err := r.home.Moves.Replicas(r.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, r.home.Explain("list VolumeReplicas in "+r.namespace, err)
+	}
+	for _, claim := range claims {
+		if _, err := r.home.Claim(ctx, r.namespace, claim); err != nil {
+			return nil, err
+		}
+		copied, err := chooseReplica(list.Items, claim, f.to, f.version)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(all, copied) {
+			all = append(all, copied)
+		}
+	}
+	return all, twice(all)
+}
+
+// twice refuses copies that two of them give to one claim. It is pure.
+func twice(all []*v1alpha1.VolumeReplica) error {
+	of := map[string]string{}
+	for _, copied := range all {
+		for _, claim := range copied.Spec.Claims {
+			if other := of[claim]; other != "" {
+				return cli.Misuse("claim %q has copies by VolumeReplica %s and by %s: name claims of one of them", claim, other, copied.Name)
+			}
+			of[claim] = copied.Name
+		}
+	}
+	return nil
+}
+
+// run fails claims over, one copy after another, once the user has confirmed that. Claims that have one copy go together.
 func (f *failover) run(ctx context.Context, r *runner, claims []string, word string) error {
-	groups := make([][]string, len(claims))
-	for i, claim := range claims {
-		groups[i] = []string{claim}
+	copies, err := f.copiesOf(ctx, r, claims)
+	if err != nil {
+		return err
+	}
+	groups := make([][]string, len(copies))
+	for i, copied := range copies {
+		groups[i] = copied.Spec.Claims
 	}
 	wanted, err := r.newMoves(ctx, groups)
 	if err != nil {
 		return err
 	}
-	list, err := r.home.Moves.Replicas(r.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return r.home.Explain("list VolumeReplicas in "+r.namespace, err)
-	}
 	now := time.Now()
-	for _, move := range wanted {
-		copied, err := chooseReplica(list.Items, move.Spec.Claims[0], f.to, f.version)
-		if err != nil {
-			return err
-		}
+	for i, move := range wanted {
+		copied := copies[i]
 		move.Spec.Target.Cluster = copied.Spec.Standbys[0].Cluster
 		move.Spec.Failover = &v1alpha1.MoveFailover{Replica: copied.Name, Version: f.version, Fence: v1alpha1.FailoverFence(f.fence)}
 		fmt.Fprintln(r.streams.ErrOut, f.describe(copied, now))
@@ -209,9 +243,14 @@ func (f *failover) describe(copied *v1alpha1.VolumeReplica, now time.Time) strin
 	has := replica.Of(copied, now)
 	text := has.Has("cluster "+has.Standby, now)
 	if f.version != "" {
-		text = fmt.Sprintf("cluster %s has version %s of claim %q", has.Standby, f.version, has.Claim)
+		text = fmt.Sprintf("cluster %s has version %s of %s", has.Standby, f.version, has.Quoted())
 	}
-	text += ". The claim gets that; the volume that it has is kept, with what was written since, and is not used any more."
+	if len(has.Claims) > 0 {
+		text += ". All of these claims get that, of one moment; the volumes that they have are kept, with what was written since, and are not " +
+			"used any more."
+	} else {
+		text += ". The claim gets that; the volume that it has is kept, with what was written since, and is not used any more."
+	}
 	if f.fence == string(v1alpha1.FenceDeclared) {
 		text += " If its cluster does not answer, pods there are taken for gone: if they run, they go on beside those that follow them."
 	}
@@ -251,14 +290,17 @@ until that is committed.`,
 
 // failedOver says what became of a claim that was failed over, for the end of the report on it.
 func failedOver(move *v1alpha1.VolumeMove) string {
-	text := ""
+	text, has, its, is := "", "it has", "its volume", "is"
+	if len(move.Spec.Claims) > 1 {
+		has, its, is = "they have", "their volumes", "are"
+	}
 	if f := move.Status.Failover; f != nil {
-		text = fmt.Sprintf("; it has what was written until %s (fence: %s)", f.Cut.UTC().Format(time.RFC3339), f.Fence)
+		text = fmt.Sprintf("; %s what was written until %s (fence: %s)", has, f.Cut.UTC().Format(time.RFC3339), f.Fence)
 	}
 	from := keys.Home
 	if len(move.Status.Claims) > 0 && move.Status.Claims[0].Source != nil {
 		from = move.Status.Claims[0].Source.Cluster
 	}
-	return text + fmt.Sprintf("; its volume in cluster %s is kept (kubectl lodestone failback %s -n %s goes back there, kubectl lodestone "+
-		"move finalize %s -n %s removes it)", from, move.Name, move.Namespace, move.Name, move.Namespace)
+	return text + fmt.Sprintf("; %s in cluster %s %s kept (kubectl lodestone failback %s -n %s goes back there, kubectl lodestone "+
+		"move finalize %s -n %s removes it)", its, from, is, move.Name, move.Namespace, move.Name, move.Namespace)
 }

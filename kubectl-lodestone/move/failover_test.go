@@ -61,6 +61,19 @@ func TestTheCopyThatAClaimGetsIsChosen(t *testing.T) {
 	}
 }
 
+func TestClaimsOfOneMomentFailOverTogether(t *testing.T) {
+	pair := copied("data", "east", "v2")
+	pair.Spec.Claims = []string{"data", "wal"}
+	one := copied("wal", "east", "v1")
+	require.NoError(t, twice([]*v1alpha1.VolumeReplica{&pair}))
+	require.ErrorContains(t, twice([]*v1alpha1.VolumeReplica{&pair, &one}),
+		`claim "wal" has copies by VolumeReplica data-east and by wal-east`)
+	f := &failover{}
+	assert.Contains(t, f.describe(&pair, pair.Status.Standbys[0].Sealed.Time),
+		`cluster east has a copy of claims "data", "wal", 0s old. All of `+
+			"these claims get that, of one moment; the volumes that they have are kept")
+}
+
 func TestWhatBecameOfAFailoverIsSaid(t *testing.T) {
 	move := &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-1"}, Spec: v1alpha1.VolumeMoveSpec{
 		Claims: []string{"data"}, Failover: &v1alpha1.MoveFailover{}}}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,7 +22,9 @@ import (
 type Copy struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Claim     string `json:"claim"`
+	// Claim is the claim, the first one of several; Claims are these, whose versions are of one moment.
+	Claim  string   `json:"claim"`
+	Claims []string `json:"claims,omitempty"`
 	// Primary is the cluster that has the data, missing while that is not known; Standby has the copy, of real class Class.
 	Primary string `json:"primary,omitempty"`
 	Standby string `json:"standby"`
@@ -73,6 +76,9 @@ func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
 		Message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"}
 	if len(r.Spec.Claims) > 0 {
 		c.Claim = r.Spec.Claims[0]
+		if len(r.Spec.Claims) > 1 {
+			c.Claims = r.Spec.Claims
+		}
 	}
 	if len(r.Spec.Standbys) > 0 {
 		c.Standby, c.Class = r.Spec.Standbys[0].Cluster, r.Spec.Standbys[0].ClassName
@@ -169,13 +175,29 @@ func Short(d time.Duration) string {
 	return text
 }
 
+// Names are the claims, for tables.
+func (c Copy) Names() string {
+	if len(c.Claims) == 0 {
+		return c.Claim
+	}
+	return strings.Join(c.Claims, ",")
+}
+
+// Quoted are the claims, as they are named in a sentence: claim "data", or claims "data", "wal".
+func (c Copy) Quoted() string {
+	if len(c.Claims) == 0 {
+		return fmt.Sprintf("claim %q", c.Claim)
+	}
+	return `claims "` + strings.Join(c.Claims, `", "`) + `"`
+}
+
 // Has is the sentence that a cluster has a copy, as "cluster east has a copy of claim data, 7m old (version 12)"; place names the
 // cluster. It is empty while nothing is sealed.
 func (c Copy) Has(place string, now time.Time) string {
 	if c.Sealed == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s has a copy of claim %q, %s old", place, c.Claim, c.Lag(now))
+	text := fmt.Sprintf("%s has a copy of %s, %s old", place, c.Quoted(), c.Lag(now))
 	if c.Version > 0 {
 		text += fmt.Sprintf(" (version %d)", c.Version)
 	}

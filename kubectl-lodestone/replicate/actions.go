@@ -109,7 +109,7 @@ func remove(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 		}
 	}
 	fmt.Fprintf(streams.ErrOut, "The copy of claim %s/%s in cluster %s goes, with its sealed versions (%d). The claim and its data stay.\n",
-		c.Namespace, c.Claim, c.Standby, c.Versions)
+		c.Namespace, c.Names(), c.Standby, c.Versions)
 	if err := cli.Confirm(streams.In, streams.ErrOut, yes, r.Name); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func onlyCopy(c replica.Copy, remote *v1alpha1.RemoteCluster) string {
 		return ""
 	}
 	return fmt.Sprintf("cluster %q, which has the data of claim %s/%s, does not answer or is gone, so the copy may be all that is left "+
-		"of it: %s; kubectl delete volumereplica %s -n %s removes it all the same", c.Primary, c.Namespace, c.Claim, c.Use(), c.Name,
+		"of it: %s; kubectl delete volumereplica %s -n %s removes it all the same", c.Primary, c.Namespace, c.Names(), c.Use(), c.Name,
 		c.Namespace)
 }
 

@@ -6,6 +6,8 @@ package replicate
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,12 @@ often a snapshot of its volume is copied there, compared, and sealed by a snapsh
 application goes on meanwhile, and nothing of it is stopped.
 
 Each claim gets a VolumeReplica of its own, which stays until replicate delete removes it
-and the copy. The provisioner does the work: ending this command ends nothing.`
+and the copy. The provisioner does the work: ending this command ends nothing.
+
+With --group the claims that are named get one VolumeReplica, and so do those of each pod
+of a StatefulSet: each version has all of them, of one moment, as a database needs whose
+log is in a claim of its own. A driver must have a VolumeGroupSnapshotClass for that; where
+none has, nothing is copied, and replicate status says so.`
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -38,6 +45,9 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 
   # One of each claim of a StatefulSet
   kubectl lodestone replicate statefulset/db -n shop --to east
+
+  # A database and its log, of one moment
+  kubectl lodestone replicate data wal -n shop --to east --group
 
   # How much would the first copy send, and does anything forbid it?
   kubectl lodestone replicate data -n shop --to east --dry-run
@@ -66,16 +76,20 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 				return err
 			}
 			r := &runner{Options: o, home: home, streams: streams, namespace: namespace, many: workload.Name != ""}
+			groups := [][]string{claims}
 			if workload.Name != "" {
-				groups, err := home.ClaimsOf(cmd.Context(), namespace, workload, "replicate")
-				if err != nil {
+				if groups, err = home.ClaimsOf(cmd.Context(), namespace, workload, "replicate"); err != nil {
 					return err
 				}
-				for _, group := range groups {
-					claims = append(claims, group...)
-				}
 			}
-			return r.run(cmd.Context(), claims)
+			if !o.Group {
+				groups = eachAlone(groups)
+			}
+			if most := slices.MaxFunc(groups, func(a, b []string) int { return len(a) - len(b) }); len(most) > mostClaims {
+				return cli.Refuse("%s are %d claims, and a group has up to %d: leave out those that need not be of the same moment",
+					strings.Join(most, ", "), len(most), mostClaims)
+			}
+			return r.run(cmd.Context(), groups)
 		},
 	}
 	o.flags(command.Flags())
@@ -95,6 +109,7 @@ type Options struct {
 	RPO             time.Duration
 	Keep            int32
 	Bandwidth       string
+	Group           bool
 	Wait, DryRun    bool
 	Output          cli.Output
 }
@@ -107,15 +122,17 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Class, "class", "", "real storage class there, whose driver takes snapshots; by default as for a new claim")
 	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
-	flags.StringVar(&o.Name, "name", "", "name of the VolumeReplica of one claim; by default those of the claim and of the cluster")
+	flags.BoolVar(&o.Group, "group", false, "keep one copy of all claims, each version of which has all of one moment")
+	flags.StringVar(&o.Name, "name", "", "name of the VolumeReplica of one claim or --group; by default those of the claim and of the cluster")
 	flags.BoolVar(&o.Wait, "wait", false, "wait until the first copy is sealed, and say how far it is")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be made and how much would be sent, or what forbids it, and do nothing")
 }
 
 // Limits of a VolumeReplica.
 const (
-	leastRPO = 10 * time.Second
-	mostKept = 32
+	leastRPO   = 10 * time.Second
+	mostKept   = 32
+	mostClaims = 8
 )
 
 // check returns what is wrong with the flags.
@@ -134,7 +151,9 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 		return cli.Misuse("--keep %d is out of range: give a number from 1 to %d", o.Keep, mostKept)
 	case o.Name != "" && len(validation.IsDNS1123Subdomain(o.Name)) > 0:
 		return cli.Misuse("--name %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.Name)
-	case o.Name != "" && len(claims) != 1:
+	case o.Group && len(claims) == 1:
+		return cli.Misuse("--group is for several claims of one moment, and %s is one: name the others, too, or leave it out", claims[0])
+	case o.Name != "" && len(claims) != 1 && (!o.Group || len(claims) == 0):
 		return cli.Misuse("--name %s is for the VolumeReplica of one claim: name one, or leave it out", o.Name)
 	case o.DryRun && o.Wait:
 		return cli.Misuse("--dry-run makes nothing that could be waited for: leave --wait out")
@@ -145,10 +164,18 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 	return o.Output.Check()
 }
 
-// object returns the VolumeReplica of a claim.
-func (o *Options) object(namespace, claim string) (*v1alpha1.VolumeReplica, error) {
+// eachAlone has each claim be a group of its own.
+func eachAlone(groups [][]string) (all [][]string) {
+	for _, claim := range slices.Concat(groups...) {
+		all = append(all, []string{claim})
+	}
+	return all
+}
+
+// object returns the VolumeReplica of claims.
+func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeReplica, error) {
 	limit, err := cli.Bandwidth(o.Bandwidth)
-	name := o.Name
+	name, claim := o.Name, claims[0]
 	if name == "" {
 		name = fmt.Sprintf("%s-%s", claim[:min(len(claim), validation.DNS1123SubdomainMaxLength-len(o.To)-1)], o.To)
 	}
@@ -156,7 +183,7 @@ func (o *Options) object(namespace, claim string) (*v1alpha1.VolumeReplica, erro
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VolumeReplicaSpec{
-			Claims: []string{claim}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
+			Claims: claims, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
 			RPO: &metav1.Duration{Duration: o.RPO}, Versions: v1alpha1.ReplicaVersions{Keep: o.Keep}, BandwidthLimit: limit,
 		},
 	}, err

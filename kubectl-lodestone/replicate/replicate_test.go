@@ -105,7 +105,7 @@ func TestWhatForbidsACopyIsSaidBefore(t *testing.T) {
 func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	o := newOptions()
 	o.To, o.Bandwidth, o.Class = "west", "50Mi", "fast"
-	made, err := o.object("shop", "data")
+	made, err := o.object("shop", []string{"data"})
 	require.NoError(t, err)
 	assert.Equal(t, "data-west", made.Name)
 	assert.Equal(t, v1alpha1.VolumeReplicaSpec{Claims: []string{"data"},
@@ -113,7 +113,7 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 		Versions:       v1alpha1.ReplicaVersions{Keep: 4},
 		BandwidthLimit: ptr.To(resource.MustParse("50Mi"))}, made.Spec)
 	long := string(bytes.Repeat([]byte("c"), 253))
-	made, err = o.object("shop", long)
+	made, err = o.object("shop", []string{long})
 	require.NoError(t, err)
 	assert.Len(t, made.Name, 253)
 
@@ -121,7 +121,7 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data from home to class fast in west, so that the newest of 4 "+
 		"versions is at most 15m old, and sends at most 50Mi bytes a second\nthe first copy sends up to 10Gi (as large as the volume is; how "+
 		"much of it is used is not known at home) and takes that room in west, and each later version what has changed; class fast has 4.0 GiB "+
-		"free there, which is less than that", plan(wanted{made, known(), real}))
+		"free there, which is less than that", plan(wanted{made, []part{{known(), real}}}))
 	unbound := known(func(f *facts) {
 		f.volume, f.claim.Status.Capacity = nil, nil
 		f.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -129,7 +129,25 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	made.Spec.Standbys[0].ClassName, made.Spec.BandwidthLimit = "", nil
 	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data to the class that a new claim would get in west, so that "+
 		"the newest of 4 versions is at most 15m old\nthe first copy sends up to 1Gi (what the claim asks for, which has no volume yet) and "+
-		"takes that room in west, and each later version what has changed", plan(wanted{made, unbound, nil}))
+		"takes that room in west, and each later version what has changed", plan(wanted{made, []part{{unbound, nil}}}))
+
+	wal := known(func(f *facts) { f.claim.Name = "wal" })
+	made, err = o.object("shop", []string{"data", "wal"})
+	require.NoError(t, err)
+	assert.Equal(t, "data-west", made.Name)
+	text := plan(wanted{made, []part{{known(), real}, {wal, real}}})
+	assert.Contains(t, text,
+		"would make VolumeReplica data-west: it copies claims data, wal from home, all of one moment, to class fast in west, so")
+	assert.Contains(t, text, "\nthe first copy of claim data sends up to 10Gi")
+	assert.Contains(t, text, "\nthe first copy of claim wal sends up to 10Gi")
+	assert.Empty(t, apart([]part{{known(), real}, {wal, real}}))
+	wal.volume = wal.volume.DeepCopy()
+	wal.volume.Annotations[keys.Backing] = "east/shop/wal/uid"
+	assert.Equal(t, `the data of claim data is in cluster "home" and that of claim wal in cluster "east", and no snapshot of both is of one `+
+		"moment: move them together (kubectl lodestone move), or leave --group out", apart([]part{{known(), real}, {wal, real}}))
+	assert.True(t, sameClaims([]string{"wal", "data"}, []string{"data", "wal"}))
+	assert.True(t, sameClaims([]string{"wal", "data"}, []string{"data"}))
+	assert.False(t, sameClaims([]string{"data"}, []string{"data", "wal"}))
 }
 
 func TestAReplicaIsChosenByItsNameOrByItsClaim(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,36 +38,34 @@ type runner struct {
 // wanted is a VolumeReplica that is to be made.
 type wanted struct {
 	object *v1alpha1.VolumeReplica
-	facts  facts
+	parts  []part
+}
+
+// part is one of its claims.
+type part struct {
+	facts facts
 	// real is the class of the copy, nil if that is not known.
 	real *v1alpha1.OfferedClass
 }
 
-// run makes a VolumeReplica for each claim, after a check of all of them, so that a mistake changes nothing.
-func (r *runner) run(ctx context.Context, claims []string) error {
+// names are the claims.
+func (w wanted) names() string { return strings.Join(w.object.Spec.Claims, ", ") }
+
+// run makes a VolumeReplica for each group of claims, after a check of all of them, so that a mistake changes nothing.
+func (r *runner) run(ctx context.Context, groups [][]string) error {
 	shared, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
 	var all []wanted
-	for _, name := range claims {
-		f, err := r.readClaim(ctx, shared, name)
+	for _, group := range groups {
+		w, err := r.want(ctx, shared, group)
 		if err != nil {
 			return err
 		}
-		if has := f.has(); has != nil && r.many {
-			fmt.Fprintf(r.streams.ErrOut, "%s: nothing to do, VolumeReplica %s keeps a copy there\n", name, has.Name)
-			continue
+		if w != nil {
+			all = append(all, *w)
 		}
-		why, real := f.forbids(r.Class)
-		if why != "" {
-			return cli.Refuse("%s", why)
-		}
-		object, err := r.object(r.namespace, name)
-		if err != nil {
-			return err
-		}
-		all = append(all, wanted{object, f, real})
 	}
 	err = r.createAll(ctx, all)
 	switch {
@@ -78,6 +77,59 @@ func (r *runner) run(ctx context.Context, claims []string) error {
 		_, err = fmt.Fprintln(r.streams.Out, "nothing to do: all claims have a copy there")
 	}
 	return err
+}
+
+// want returns the VolumeReplica of a group of claims; nil: there is one.
+func (r *runner) want(ctx context.Context, shared facts, group []string) (*wanted, error) {
+	object, err := r.object(r.namespace, group)
+	if err != nil {
+		return nil, err
+	}
+	w := &wanted{object: object}
+	for _, name := range group {
+		f, err := r.readClaim(ctx, shared, name)
+		if err != nil {
+			return nil, err
+		}
+		if has := f.has(); has != nil && r.many && sameClaims(has.Spec.Claims, group) {
+			fmt.Fprintf(r.streams.ErrOut, "%s: nothing to do, VolumeReplica %s keeps a copy there\n", w.names(), has.Name)
+			return nil, nil
+		}
+		why, real := f.forbids(r.Class)
+		if why != "" {
+			return nil, cli.Refuse("%s", why)
+		}
+		w.parts = append(w.parts, part{f, real})
+	}
+	if why := apart(w.parts); why != "" {
+		return nil, cli.Refuse("%s", why)
+	}
+	return w, nil
+}
+
+// sameClaims says whether a VolumeReplica is of the claims that are named, in whatever order, or has the one that is.
+func sameClaims(has, group []string) bool {
+	return len(group) == 1 && slices.Contains(has, group[0]) ||
+		slices.Equal(slices.Sorted(slices.Values(has)), slices.Sorted(slices.Values(group)))
+}
+
+// apart says why no snapshot can be taken of several claims at one moment, as far as that is known; empty for nothing. It is pure.
+func apart(parts []part) string {
+	first, at := "", ""
+	for _, p := range parts {
+		if p.facts.volume == nil {
+			continue
+		}
+		switch cluster := cli.ClusterOf(p.facts.volume); {
+		case cluster == "":
+		case at == "":
+			first, at = p.facts.claim.Name, cluster
+		case cluster != at:
+			return fmt.Sprintf("the data of claim %s is in cluster %q and that of claim %s in cluster %q, and no snapshot of both is of one "+
+				"moment: move them together (kubectl lodestone move), or leave --group out", first, at, p.facts.claim.Name, cluster)
+		}
+	}
+	return ""
 }
 
 // readable says whether a request was answered; what the user may not read, or is not there, is not known.
@@ -206,7 +258,7 @@ func (r *runner) createAll(ctx context.Context, all []wanted) error {
 			err = cli.Refuse("there is a VolumeReplica %q in namespace %q, of another claim or standby: give the new one another name with --name",
 				w.object.Name, r.namespace)
 		case err != nil:
-			err = r.home.Explain("create a VolumeReplica for "+w.facts.claim.Name, err)
+			err = r.home.Explain("create a VolumeReplica for "+w.names(), err)
 		}
 		if err != nil {
 			return withNotMade(err, all[i+1:])
@@ -247,44 +299,72 @@ func withNotMade(err error, left []wanted) error {
 	}
 	var names []string
 	for _, w := range left {
-		names = append(names, w.facts.claim.Name)
+		names = append(names, w.names())
 	}
 	return fmt.Errorf("%w; not begun: %s (run the same command again for them)", err, strings.Join(names, ", "))
 }
 
-// plan says what would be made for a claim, and how much the first copy sends.
+// plan says what would be made for claims, and how much the first copy sends.
 func plan(w wanted) string {
-	spec, claim := w.object.Spec, w.facts.claim
-	from, class := "", "the class that a new claim would get"
-	if w.facts.volume != nil {
-		if cluster := cli.ClusterOf(w.facts.volume); cluster != "" {
-			from = " from " + cluster
-		}
-	}
-	if w.real != nil {
-		class = "class " + w.real.Name
-	} else if name := spec.Standbys[0].ClassName; name != "" {
-		class = "class " + name
-	}
-	limit := ""
+	spec := w.object.Spec
+	limit, moment := "", ""
 	if spec.BandwidthLimit != nil {
 		limit = fmt.Sprintf(", and sends at most %s bytes a second", spec.BandwidthLimit)
 	}
-	lines := []string{fmt.Sprintf("would make VolumeReplica %s: it copies claim %s%s to %s in %s, so that the newest of %d versions is at "+
-		"most %s old%s", w.object.Name, claim.Name, from, class, w.facts.to, spec.Versions.Keep, replica.Short(spec.RPO.Duration), limit)}
+	if len(w.parts) > 1 {
+		moment = ", all of one moment,"
+	}
+	var names, from, classes []string
+	for _, p := range w.parts {
+		names = append(names, p.facts.claim.Name)
+		if p.facts.volume != nil {
+			if cluster := cli.ClusterOf(p.facts.volume); cluster != "" {
+				from = append(from, " from "+cluster)
+			}
+		}
+		classes = append(classes, p.className(spec))
+	}
+	from, classes = slices.Compact(from), slices.Compact(classes)
+	lines := []string{fmt.Sprintf("would make VolumeReplica %s: it copies %s%s%s to %s in %s, so that the newest of %d versions is at "+
+		"most %s old%s", w.object.Name, ofClaims(names), strings.Join(from, ""), moment, strings.Join(classes, " and "), w.parts[0].facts.to,
+		spec.Versions.Keep, replica.Short(spec.RPO.Duration), limit)}
+	for _, p := range w.parts {
+		of := ""
+		if len(w.parts) > 1 {
+			of = " of claim " + p.facts.claim.Name
+		}
+		lines = append(lines, p.sends(of))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// className names the real class of the copy.
+func (p part) className(spec v1alpha1.VolumeReplicaSpec) string {
+	if p.real != nil {
+		return "class " + p.real.Name
+	}
+	if name := spec.Standbys[0].ClassName; name != "" {
+		return "class " + name
+	}
+	return "the class that a new claim would get"
+}
+
+// sends says how much the first copy sends.
+func (p part) sends(of string) string {
+	claim := p.facts.claim
 	size, what := claim.Status.Capacity[corev1.ResourceStorage], "as large as the volume is; how much of it is used is not known at home"
-	if w.facts.volume == nil && size.IsZero() {
+	if p.facts.volume == nil && size.IsZero() {
 		size, what = claim.Spec.Resources.Requests[corev1.ResourceStorage], "what the claim asks for, which has no volume yet"
 	}
-	text := fmt.Sprintf("the first copy sends up to %s (%s) and takes that room in %s, and each later version what has changed", &size, what,
-		w.facts.to)
-	if w.real != nil && w.real.Free != nil {
-		text += fmt.Sprintf("; class %s has %s free there", w.real.Name, cli.Size(w.real.Free.Value()))
-		if w.real.Free.Cmp(size) < 0 {
+	text := fmt.Sprintf("the first copy%s sends up to %s (%s) and takes that room in %s, and each later version what has changed", of, &size,
+		what, p.facts.to)
+	if p.real != nil && p.real.Free != nil {
+		text += fmt.Sprintf("; class %s has %s free there", p.real.Name, cli.Size(p.real.Free.Value()))
+		if p.real.Free.Cmp(size) < 0 {
 			text += ", which is less than that"
 		}
 	}
-	return strings.Join(append(lines, text), "\n")
+	return text
 }
 
 // grace is how long a reason to refuse may pass by itself: a namespace that is being made there, or a class that was just created.
@@ -320,16 +400,24 @@ func (r *runner) await(ctx context.Context, made *v1alpha1.VolumeReplica) error 
 		}
 		if c.ForGood() || c.MayPass() && now.Sub(refusedSince) > grace {
 			return "", false, cli.Refuse("%s is not replicated: %s; it is tried again by itself, and kubectl lodestone replicate delete %s -n %s "+
-				"gives it up", c.Claim, c.Message, made.Name, made.Namespace)
+				"gives it up", c.Names(), c.Message, made.Name, made.Namespace)
 		}
 		return progress(c), false, nil
 	}
-	err := cli.Reporter{Out: r.streams.ErrOut}.Await(ctx, fmt.Sprintf("the first copy of claim %s", made.Spec.Claims[0]), look)
+	err := cli.Reporter{Out: r.streams.ErrOut}.Await(ctx, fmt.Sprintf("the first copy of %s", ofClaims(made.Spec.Claims)), look)
 	if ctx.Err() != nil {
-		return fmt.Errorf("no longer waiting, and the first copy of claim %s goes on: kubectl lodestone replicate status %s -n %s shows it",
-			made.Spec.Claims[0], made.Name, made.Namespace)
+		return fmt.Errorf("no longer waiting, and the first copy of %s goes on: kubectl lodestone replicate status %s -n %s shows it",
+			ofClaims(made.Spec.Claims), made.Name, made.Namespace)
 	}
 	return err
+}
+
+// ofClaims names claims in a sentence.
+func ofClaims(names []string) string {
+	if len(names) == 1 {
+		return "claim " + names[0]
+	}
+	return "claims " + strings.Join(names, ", ")
 }
 
 // progress says how far the first copy is.

@@ -165,7 +165,7 @@ func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table 
 		if c.Sealed != nil {
 			version, sent = fmt.Sprint(c.Version), cli.Size(c.Sent)
 		}
-		cells := []any{c.Name, c.Claim, cli.OrNone(c.Primary), c.Standby, cli.OrNone(version), cli.OrNone(c.Lag(now)),
+		cells := []any{c.Name, c.Names(), cli.OrNone(c.Primary), c.Standby, cli.OrNone(version), cli.OrNone(c.Lag(now)),
 			replica.Short(c.RPO.Duration), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(sent), cli.OrNone(c.Point)}
 		if namespaces {
 			cells = slices.Insert(cells, 0, any(c.Namespace))

@@ -95,7 +95,7 @@ func (s Setting) copyOf(claim Claim) string {
 		}
 		switch {
 		case c.Sealed == nil:
-			unsealed = cmp.Or(unsealed, fmt.Sprintf("VolumeReplica %q has no sealed version, so there is no copy of claim %q in %s", c.Name, c.Claim,
+			unsealed = cmp.Or(unsealed, fmt.Sprintf("VolumeReplica %q has no sealed version, so there is no copy of %s in %s", c.Name, c.Quoted(),
 				place(c.Standby)))
 		case s.away(c.Standby) != "":
 			unsealed = cmp.Or(unsealed, c.Has(place(c.Standby), s.Now)+", and does not answer either")

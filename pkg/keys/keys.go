@@ -459,6 +459,11 @@ const (
 	// provisioner writes the newest. That version stays until the claim has its volume.
 	ReplicaVersion = "lodestone.dev/replica-version"
 
+	// ReplicaClaim is an annotation on such a claim: of which claim of the VolumeReplica it gets the
+	// data, if that is of several. Such a claim names its version, too, so that all that are made
+	// are of one moment.
+	ReplicaClaim = "lodestone.dev/replica-claim"
+
 	// ContentUID is a label on a VolumeSnapshot or VolumeGroupSnapshot of a remote cluster: the UID of
 	// the VolumeSnapshotContent or VolumeGroupSnapshotContent at home that it was taken for. Together with HomeID it is
 	// the owner check.

@@ -3,6 +3,7 @@ package volumesnapshot
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,9 @@ type Seal struct {
 	Cut    time.Time `json:"cut"`
 	// Root is the hash of all that is in it.
 	Root string `json:"root"`
+	// Group are the names of the claims of which the version has a snapshot each, of that moment, if there are several: it is whole
+	// only with all of them.
+	Group []string `json:"group,omitempty"`
 	// Class, Size, AccessModes and VolumeMode are those of the real claim that the snapshot is of.
 	Class       string                              `json:"class"`
 	Size        resource.Quantity                   `json:"size"`
@@ -53,6 +57,10 @@ func DecodeSeal(data string) (*Seal, error) {
 		return nil, fmt.Errorf("a version says that it is of claim %q, which is no name", s.Name)
 	case len(validation.NameIsDNSSubdomain(s.Class, false)) > 0:
 		return nil, fmt.Errorf("a version says that it is of class %q, which is no name", s.Class)
+	case slices.ContainsFunc(s.Group, func(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) > 0 }),
+		len(s.Group) > 0 && !slices.Contains(s.Group, s.Name):
+		return nil, fmt.Errorf("a version of claim %q says that it is of claims %q at one moment, which are no names, or not with it",
+			s.Name, s.Group)
 	case s.Cut.IsZero() || s.Size.Sign() <= 0 || len(s.AccessModes) == 0:
 		return nil, fmt.Errorf("a version of claim %q does not say its moment, its size or its access modes", s.Name)
 	}

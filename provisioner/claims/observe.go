@@ -516,9 +516,11 @@ func (f *Controller) version(claim *corev1.PersistentVolumeClaim) *steps.Version
 	if v.Replica == nil {
 		return v
 	}
-	if v.Sealed = v.Replica.Version(claim.Annotations[keys.ReplicaVersion]); v.Sealed == nil {
+	version, of := v.Replica.Version(claim.Annotations[keys.ReplicaVersion]), decide.PartOf(v.Replica, claim)
+	if version == nil || of < 0 {
 		return v
 	}
+	v.Sealed = version.At(of)
 	head := v.Replica.Head
 	at := types.NamespacedName{Namespace: head.Namespace, Name: v.Sealed.Name}
 	if head.Cluster == keys.Home {

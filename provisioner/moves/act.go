@@ -309,7 +309,7 @@ func (c *Controller) targetClaim(ctx context.Context, at site.Site, r *record.Re
 	// The source may be larger than its request, and use that.
 	atLeast(r.Claims[i].Volume.Spec.Capacity[corev1.ResourceStorage])
 	if r.Failover != nil {
-		version, err := c.readVersion(ctx, at, r.Failover, ref.Namespace)
+		version, err := c.readVersion(ctx, at, r.Failover.At(i), ref.Namespace)
 		if err != nil {
 			return nil, err
 		}

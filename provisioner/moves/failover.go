@@ -4,6 +4,8 @@ package moves
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,10 +24,68 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
 )
 
-// fillFailover completes the record of a move that makes the target of a sealed version, and returns the pods that it would stop now.
-// The version is found by the record of the replica, which no tenant can write.
+// fillFailover completes the record of a move that makes the targets of a sealed version, and returns the pods that it would stop now.
+// The version is found by the record of the replica, which no tenant can write. All claims of that go together: those of several would
+// be of different moments.
 func (c *Controller) fillFailover(ctx context.Context, r *record.Record, move *v1alpha1.VolumeMove) (stops []string, err error) {
-	wanted, name := move.Spec.Failover, move.Spec.Claims[0]
+	wanted := move.Spec.Failover
+	copied := c.Replica(r.Namespace, wanted.Replica)
+	var all []*lost
+	for _, name := range move.Spec.Claims {
+		one, err := c.inspectLostClaim(ctx, r, name)
+		if err != nil {
+			return nil, err
+		}
+		if one.version, one.of, err = versionOf(copied, one.claim, move); err != nil {
+			return nil, err
+		}
+		if all = append(all, one); all[0].from.Cluster != one.from.Cluster {
+			return nil, refuse("the data of claim %q is in cluster %s and that of claim %q in cluster %s, and a failover is from one cluster: "+
+				"bring them together first (kubectl lodestone move)", all[0].claim.Name, all[0].from.Cluster, name, one.from.Cluster)
+		}
+	}
+	// The version has the name of what it has of the first one.
+	slices.SortFunc(all, func(a, b *lost) int { return a.of - b.of })
+	r.Passes = 0
+	r.Failover = &record.Failover{Replica: wanted.Replica, Cut: all[0].version.Cut, Declared: wanted.Fence == v1alpha1.FenceDeclared,
+		Others: slices.Repeat([]record.Sealed{{}}, len(all)-1)}
+	for i, one := range all {
+		has := one.version.At(one.of)
+		*r.Failover.At(i) = record.Sealed{Version: has.Name, UID: has.UID, Volume: has.Volume}
+		source, err := c.inspectLost(ctx, one.claim, one.from, r.Failover.Declared)
+		if err != nil {
+			return nil, err
+		}
+		target, err := c.inspectVersionTarget(ctx, r, i, one.claim, copied.At(one.of))
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			r.Target = v1alpha1.MovePlace{Cluster: target.Ref.Cluster, Class: target.Class}
+		}
+		known := record.Claim{Name: one.claim.Name, UID: one.claim.UID, Volume: plan.Remembered(one.volume), Source: *source, Target: *target}
+		if err := c.requireNewest(ctx, one.claim, &known); err != nil {
+			return nil, err
+		}
+		if known.Keys, err = moverapi.IssueKeys(r.KeysOf(i), r.Began[v1alpha1.MovePrepare], validity); err != nil {
+			return nil, err
+		}
+		r.Claims = append(r.Claims, known)
+	}
+	return c.inspectPods(ctx, r)
+}
+
+// lost is a claim that is to fail over, its volume, and the real claim of that; of is which claim of the replica it is.
+type lost struct {
+	claim   *corev1.PersistentVolumeClaim
+	volume  *corev1.PersistentVolume
+	from    backing.Ref
+	version *replica.Version
+	of      int
+}
+
+// inspectLostClaim returns a claim that is to fail over.
+func (c *Controller) inspectLostClaim(ctx context.Context, r *record.Record, name string) (*lost, error) {
 	claim, err := c.sites.Home().Claim(ctx, r.Namespace, name)
 	if err != nil {
 		return nil, err
@@ -47,54 +107,34 @@ func (c *Controller) fillFailover(ctx context.Context, r *record.Record, move *v
 	if err != nil {
 		return nil, refuse("volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
 	}
-	copied := c.Replica(r.Namespace, wanted.Replica)
-	version, err := versionOf(copied, claim, move)
-	if err != nil {
-		return nil, err
-	}
-	r.Passes = 0
-	r.Failover = &record.Failover{Replica: wanted.Replica, Version: version.Name, UID: version.UID, Cut: version.Cut, Volume: version.Volume,
-		Declared: wanted.Fence == v1alpha1.FenceDeclared}
-	source, err := c.inspectLost(ctx, claim, from, r.Failover.Declared)
-	if err != nil {
-		return nil, err
-	}
-	target, err := c.inspectVersionTarget(ctx, r, claim, copied)
-	if err != nil {
-		return nil, err
-	}
-	r.Target = v1alpha1.MovePlace{Cluster: target.Ref.Cluster, Class: target.Class}
-	known := record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target}
-	if err := c.requireNewest(ctx, claim, &known); err != nil {
-		return nil, err
-	}
-	if known.Keys, err = moverapi.IssueKeys(r.KeysOf(0), r.Began[v1alpha1.MovePrepare], validity); err != nil {
-		return nil, err
-	}
-	r.Claims = []record.Claim{known}
-	return c.inspectPods(ctx, r)
+	return &lost{claim: claim, volume: volume, from: from}, nil
 }
 
-// versionOf returns the version of a replica that a claim is to get.
-func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move *v1alpha1.VolumeMove) (*replica.Version, error) {
+// versionOf returns the version of a replica that claims are to get, and which of its claims one is.
+func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move *v1alpha1.VolumeMove) (*replica.Version, int, error) {
 	wanted := move.Spec.Failover
-	switch {
-	case copied == nil:
-		return nil, refuse("there is no VolumeReplica %q in namespace %s that has begun: name one that kubectl get volumereplicas shows",
+	if copied == nil {
+		return nil, 0, refuse("there is no VolumeReplica %q in namespace %s that has begun: name one that kubectl get volumereplicas shows",
 			wanted.Replica, move.Namespace)
-	case copied.ClaimUID != claim.UID:
-		return nil, refuse("VolumeReplica %q is not of claim %q, or of an earlier one of that name: name another", wanted.Replica, claim.Name)
+	}
+	of := copied.Index(claim.Name)
+	switch {
+	case of < 0 || copied.At(of).ClaimUID != claim.UID:
+		return nil, 0, refuse("VolumeReplica %q is not of claim %q, or of an earlier one of that name: name another", wanted.Replica, claim.Name)
+	case len(move.Spec.Claims) != copied.Len():
+		return nil, 0, refuse("VolumeReplica %q has claims %s at one moment, and they fail over together: name all of them, and no other",
+			wanted.Replica, strings.Join(copied.Claims(), ", "))
 	case copied.Head.Cluster != move.Spec.Target.Cluster:
-		return nil, refuse("VolumeReplica %q has its versions in cluster %s: name that as the target", wanted.Replica, copied.Head.Cluster)
+		return nil, 0, refuse("VolumeReplica %q has its versions in cluster %s: name that as the target", wanted.Replica, copied.Head.Cluster)
 	}
 	version := copied.Version(wanted.Version)
 	switch {
 	case version == nil && wanted.Version == "":
-		return nil, refuse("VolumeReplica %q has sealed nothing yet: there is no version that claim %q could get", wanted.Replica, claim.Name)
+		return nil, 0, refuse("VolumeReplica %q has sealed nothing yet: there is no version that claim %q could get", wanted.Replica, claim.Name)
 	case version == nil:
-		return nil, refuse("VolumeReplica %q has no version %q: name one of those in its status", wanted.Replica, wanted.Version)
+		return nil, 0, refuse("VolumeReplica %q has no version %q: name one of those in its status", wanted.Replica, wanted.Version)
 	}
-	return version, nil
+	return version, of, nil
 }
 
 // inspectLost inspects the source of a failover, which may be lost: nothing is read of it, but who uses it must be known, or vouched
@@ -132,9 +172,9 @@ func (c *Controller) inspectLost(ctx context.Context, claim *corev1.PersistentVo
 	return source, nil
 }
 
-// inspectVersionTarget inspects where the claim goes: beside the versions, as a new claim of the class of these.
-func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record, claim *corev1.PersistentVolumeClaim,
-	copied *replica.Record) (*record.Copy, error) {
+// inspectVersionTarget inspects where a claim goes: beside the versions, as a new claim of the class of these.
+func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record, i int, claim *corev1.PersistentVolumeClaim,
+	copied *replica.Part) (*record.Copy, error) {
 	node, err := c.targetNode(v1alpha1.MoveTarget{Cluster: copied.Head.Cluster})
 	if err != nil {
 		return nil, err
@@ -150,8 +190,9 @@ func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record,
 	if err != nil {
 		return nil, err
 	}
-	r.Failover.Deferred = to.Deferred()
-	if _, err := c.readVersion(ctx, at, r.Failover, copied.Head.Namespace); err != nil {
+	version := r.Failover.At(i)
+	version.Deferred = to.Deferred()
+	if _, err := c.readVersion(ctx, at, version, copied.Head.Namespace); err != nil {
 		return nil, err
 	}
 	key, err := c.freeName(ctx, at, claim, copied.Head.Cluster)
@@ -166,7 +207,7 @@ func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record,
 }
 
 // readVersion returns the snapshot of a version, which must be as it was sealed.
-func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Failover,
+func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Sealed,
 	namespace string) (*volumesnapshot.Snapshot, error) {
 	if at.Dynamic == nil {
 		return nil, refuse("the cluster of the versions serves no VolumeSnapshots now: install their CRDs and controller there again")

@@ -13,14 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
-	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -169,24 +167,4 @@ func TestWhatBelongsToASnapshotOfSeveralClaimsIsToldByTheirVolumes(t *testing.T)
 			assert.Equal(t, !row.refused, seen.Exists && seen.Ready && seen.UID == "g1")
 		})
 	}
-}
-
-func TestOnlyTheSourcesOfAMoveGetItsLabel(t *testing.T) {
-	r := ofTwo()
-	client := fake.NewClientset()
-	claims := client.CoreV1().PersistentVolumeClaims("n")
-	for _, name := range []string{"data", "logs", "else"} {
-		_, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("b-" + name),
-			Labels: map[string]string{"team": "red"}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-	}
-	require.NoError(t, labelSources(t.Context(), claims, r))
-	found, err := claims.List(t.Context(), metav1.ListOptions{LabelSelector: r.GroupLabel() + "=true,team=red"})
-	require.NoError(t, err)
-	require.Len(t, found.Items, 2)
-
-	require.NoError(t, setLabel(t.Context(), claims, "else", "b-else", r.GroupLabel(), "true"))
-	why, err := frozen.RefusalOf(labelSources(t.Context(), claims, r))
-	require.NoError(t, err, "each claim gets a snapshot of its own then")
-	assert.Contains(t, why, "claim else has label "+keys.GroupPrefix+"m1 too")
 }

@@ -164,7 +164,8 @@ func (r *Records) named(namespace, name string) *record.Record {
 // the claim before that is of what it had then.
 func (r *Records) FailedOver(claim types.UID) (last time.Time) {
 	for _, known := range r.those(func(known *record.Record) bool {
-		return known.Failover != nil && known.Phase != v1alpha1.MoveRollBack && known.Claims[0].UID == claim
+		return known.Failover != nil && known.Phase != v1alpha1.MoveRollBack &&
+			slices.ContainsFunc(known.Claims, func(moved record.Claim) bool { return moved.UID == claim })
 	}) {
 		if began := known.Began[v1alpha1.MovePrepare]; began.After(last) {
 			last = began

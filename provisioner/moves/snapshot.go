@@ -193,7 +193,7 @@ func (c *Controller) getSnapshot(ctx context.Context, at site.Site, r *record.Re
 	want := frozen.Wanted{NamespacedName: known.Snapshot.Key(), Claim: known.Source.Ref.Name, Volume: volumeOf(known.Snapshot),
 		Ours: func(s *volumesnapshot.Snapshot) bool { return c.isOurs(s, r) }, Whose: "this move's"}
 	if known.Snapshot.Taken != "" {
-		want.Claim, want.Ours = "", func(s *volumesnapshot.Snapshot) bool { return isMember(s, r.Group.UID) }
+		want.Claim, want.Ours = "", func(s *volumesnapshot.Snapshot) bool { return frozen.IsMember(s, r.Group.UID) }
 	}
 	return frozen.Look(ctx, at, want)
 }

@@ -84,23 +84,33 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		w.record = nil
 		return c.forget(ctx, w.uid)
 	case decide.MakeHead:
-		return c.makeHead(ctx, r)
+		return c.makeHead(ctx, r, a.Claim)
 	case decide.DropHead:
-		return c.dropClaim(ctx, r.Head, o.Head.UID)
+		return c.dropClaim(ctx, r.At(a.Claim).Head, o.Claims[a.Claim].Head.UID)
 	case decide.TakeSnapshot:
 		at, err := c.sites.At(r.Point.Source.Cluster)
 		if err != nil {
 			return err
 		}
-		return frozen.Take(ctx, at, r.Point.Source, r.PointName(), r.Point.By, c.labels(r), nil)
+		if r.Point.Group != nil {
+			return c.groupOf(r).Take(ctx, at)
+		}
+		return frozen.Take(ctx, at, r.Point.Source, r.PointName(0), r.Point.By, c.labels(r), nil)
+	case decide.Unlabel:
+		ref := r.Point.At(a.Claim).Source
+		at, err := c.sites.At(ref.Cluster)
+		if err != nil {
+			return err
+		}
+		return frozen.Unlabel(ctx, at, ref, r.GroupLabel())
 	case decide.MakeClone:
-		return c.makeClone(ctx, o)
+		return c.makeClone(ctx, o, a.Claim)
 	case decide.DropClone:
-		ref := r.Point.Source
-		ref.Name = r.PointName()
-		return c.dropClaim(ctx, ref, o.Clone.UID)
+		ref := r.Point.At(a.Claim).Source
+		ref.Name = r.PointName(a.Claim)
+		return c.dropClaim(ctx, ref, o.Claims[a.Claim].Clone.UID)
 	case decide.DropSnapshot:
-		return c.dropSnapshot(ctx, r.Point.Source.Cluster, r.Point.Source.Namespace, r.PointName(), o.Snapshot.UID)
+		return c.dropSource(ctx, o)
 	case decide.DropVersion:
 		return c.dropSnapshot(ctx, r.Head.Cluster, r.Head.Namespace, a.Name, a.UID)
 	case decide.TakeSeal:
@@ -108,25 +118,27 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		if err != nil {
 			return err
 		}
-		seal, err := sealOf(o).Encode()
+		seal, err := sealOf(o, a.Claim).Encode()
 		if err != nil {
 			return err
 		}
-		return frozen.Take(ctx, at, r.Head, r.SealName(), r.Point.SealBy, c.labels(r), map[string]string{keys.Seal: seal})
+		return frozen.Take(ctx, at, r.At(a.Claim).Head, r.SealName(a.Claim), r.Point.At(a.Claim).SealBy, c.labels(r),
+			map[string]string{keys.Seal: seal})
 	case decide.MakeMover:
 		node := ""
 		if a.Role == moverapi.Sender {
-			node = r.Point.Node
+			node = r.Point.At(a.Claim).Node
 		}
-		return c.copier.Make(ctx, c.moverOf(r, a.Role), node, "")
+		return c.copier.Make(ctx, c.moverOf(r, a.Claim, a.Role), node, "")
 	case decide.StartMover:
-		return c.copier.Start(ctx, c.moverOf(r, a.Role))
+		return c.copier.Start(ctx, c.moverOf(r, a.Claim, a.Role))
 	case decide.GiveKeys:
-		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Role))
+		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Claim, a.Role))
 	case decide.DropMover:
-		return c.copier.Drop(ctx, c.moverOf(r, a.Role))
+		return c.copier.Drop(ctx, c.moverOf(r, a.Claim, a.Role))
 	case decide.Start:
-		client, err := c.copier.Client(&w.link, c.moverOf(r, moverapi.Sender), r.Point.Keys[moverapi.Controller])
+		client, err := c.copier.Client(&w.copies[a.Claim].link, c.moverOf(r, a.Claim, moverapi.Sender),
+			r.Point.At(a.Claim).Keys[moverapi.Controller])
 		if err == nil {
 			_, err = client.Start(ctx, a.Task, 0)
 		}
@@ -135,17 +147,35 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 	return fmt.Errorf("nobody takes action %T", action)
 }
 
-// sealOf is what the version that is being sealed says of itself.
-func sealOf(o decide.Observation) *volumesnapshot.Seal {
-	r, spec := o.Record, o.Head.Spec
+// dropSource deletes the snapshot of the source, or of all sources.
+func (c *Controller) dropSource(ctx context.Context, o decide.Observation) error {
+	r := o.Record
+	if r.Point.Group == nil {
+		return c.dropSnapshot(ctx, r.Point.Source.Cluster, r.Point.Source.Namespace, r.PointName(0), o.Claims[0].Snapshot.UID)
+	}
+	at, err := c.sites.At(r.Point.Source.Cluster)
+	if err != nil {
+		return err
+	}
+	return c.groupOf(r).Drop(ctx, at, o.Group.UID)
+}
+
+// sealOf is what the version that is being sealed says of itself, of one claim.
+func sealOf(o decide.Observation, i int) *volumesnapshot.Seal {
+	r, known, head := o.Record, o.Record.At(i), o.Claims[i].Head
+	spec := head.Spec
 	size := spec.Resources.Requests[corev1.ResourceStorage]
-	if has := o.Head.Status.Capacity[corev1.ResourceStorage]; has.Cmp(size) > 0 {
+	if has := head.Status.Capacity[corev1.ResourceStorage]; has.Cmp(size) > 0 {
 		size = has
 	}
-	return &volumesnapshot.Seal{
-		Namespace: r.Namespace, Name: r.Claim, UID: r.ClaimUID, Primary: r.Point.Source.Cluster, Number: r.Point.Number, Cut: r.Point.Cut,
-		Root: r.Point.Root, Class: r.Class, Size: size, AccessModes: spec.AccessModes, VolumeMode: spec.VolumeMode,
+	seal := &volumesnapshot.Seal{
+		Namespace: r.Namespace, Name: known.Claim, UID: known.ClaimUID, Primary: r.Point.Source.Cluster, Number: r.Point.Number,
+		Cut: r.Point.Cut, Root: r.Point.At(i).Root, Class: known.Class, Size: size, AccessModes: spec.AccessModes, VolumeMode: spec.VolumeMode,
 	}
+	if r.Len() > 1 {
+		seal.Group = r.Claims()
+	}
+	return seal
 }
 
 // save writes the record.
@@ -177,9 +207,9 @@ func (c *Controller) setFinalizers(ctx context.Context, o decide.Observation, fi
 	return site.IgnoreGone(err, "patch VolumeReplica "+o.Replica.Name)
 }
 
-// makeHead creates the real claim at the standby.
-func (c *Controller) makeHead(ctx context.Context, r *record.Record) error {
-	head, at, err := c.headClaim(ctx, r)
+// makeHead creates the real claim of a claim at the standby.
+func (c *Controller) makeHead(ctx context.Context, r *record.Record, i int) error {
+	head, at, err := c.headClaim(ctx, r, r.At(i))
 	if err != nil {
 		return err
 	}
@@ -190,26 +220,26 @@ func (c *Controller) makeHead(ctx context.Context, r *record.Record) error {
 	}
 	_, err = at.Client.CoreV1().PersistentVolumeClaims(head.Namespace).Create(ctx, head, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make real claim %s at the standby: %w", r.Head.Key(), err)
+		return fmt.Errorf("make real claim %s at the standby: %w", r.At(i).Head.Key(), err)
 	}
 	return nil
 }
 
-// makeClone creates a claim of the snapshot of a point's source.
-func (c *Controller) makeClone(ctx context.Context, o decide.Observation) error {
-	r := o.Record
-	at, err := c.sites.At(r.Point.Source.Cluster)
+// makeClone creates a claim of the snapshot of a source.
+func (c *Controller) makeClone(ctx context.Context, o decide.Observation, i int) error {
+	r, known := o.Record, o.Record.Point.At(i)
+	at, err := c.sites.At(known.Source.Cluster)
 	if err != nil {
 		return err
 	}
-	taken, seen, err := c.snapshotAt(ctx, at, r, c.wantedOf(r))
+	taken, seen, err := c.snapshotAt(ctx, at, r, c.wantedOf(r, i))
 	if err != nil {
 		return err
 	}
 	if !seen.Ready {
-		return fmt.Errorf("snapshot %s is not ready any more: %s", r.PointName(), seen.Problem)
+		return fmt.Errorf("snapshot %s is not ready any more: %s", r.PointName(i), seen.Problem)
 	}
-	return frozen.Clone(ctx, at, taken, o.Origin, r.PointName(), r.Point.SourceClass, c.labels(r))
+	return frozen.Clone(ctx, at, taken, o.Claims[i].Origin, r.PointName(i), known.SourceClass, c.labels(r))
 }
 
 // dropClaim deletes a real claim that no virtual volume has ever stood for.

@@ -33,14 +33,34 @@ func refuse(reason, format string, args ...any) error {
 	return refusal{reason, plain(fmt.Sprintf(format, args...))}
 }
 
-// begin finds out where the copy of a claim goes, and returns the first record.
+// begin finds out where the copies of claims go, and returns the first record.
 func (c *Controller) begin(ctx context.Context, replica *v1alpha1.VolumeReplica) (*record.Record, error) {
-	claim, err := c.sites.Home().Claim(ctx, replica.Namespace, replica.Spec.Claims[0])
+	r := &record.Record{UID: replica.UID, Namespace: replica.Namespace, Name: replica.Name, Epoch: 1,
+		Others: make([]record.Part, len(replica.Spec.Claims)-1)}
+	for i, name := range replica.Spec.Claims {
+		part, err := c.beginOne(ctx, replica, i, name)
+		if err != nil {
+			return nil, err
+		}
+		*r.At(i) = *part
+	}
+	for _, other := range r.Others {
+		if other.Head.Namespace != r.Head.Namespace {
+			return nil, refuse(decide.Refused, "claims %q and %q have namespaces of their own in cluster %s, and the versions of several claims "+
+				"are in one: make a VolumeReplica of each", r.Claim, other.Claim, r.Head.Cluster)
+		}
+	}
+	return r, nil
+}
+
+// beginOne finds out where the copy of a claim goes.
+func (c *Controller) beginOne(ctx context.Context, replica *v1alpha1.VolumeReplica, i int, name string) (*record.Part, error) {
+	claim, err := c.sites.Home().Claim(ctx, replica.Namespace, name)
 	switch {
 	case err != nil:
 		return nil, err
 	case claim == nil:
-		return nil, refuse(decide.ClaimGone, "there is no claim %q in namespace %s: create it", replica.Spec.Claims[0], replica.Namespace)
+		return nil, refuse(decide.ClaimGone, "there is no claim %q in namespace %s: create it", name, replica.Namespace)
 	}
 	standby := replica.Spec.Standbys[0]
 	to, at, err := c.routeTo(claim, standby)
@@ -55,15 +75,13 @@ func (c *Controller) begin(ctx context.Context, replica *v1alpha1.VolumeReplica)
 		}
 		return nil, err
 	}
-	key := types.NamespacedName{Namespace: c.Place.StorageNamespace, Name: record.HeadName(replica.UID)}
+	key := types.NamespacedName{Namespace: c.Place.StorageNamespace, Name: record.HeadName(replica.UID, i)}
 	if standby.Cluster != keys.Home {
 		key.Namespace = c.Place.Of(standby.Cluster, c.Clusters.Object(standby.Cluster).Spec.Namespaces.Strategy,
 			types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim.UID).Namespace
 	}
-	return &record.Record{
-		UID: replica.UID, Namespace: replica.Namespace, Name: replica.Name, Claim: claim.Name, ClaimUID: claim.UID, Epoch: 1,
-		Head: backing.Ref{Cluster: standby.Cluster, Namespace: key.Namespace, Name: key.Name}, Class: to.Class.Name,
-	}, nil
+	return &record.Part{Claim: claim.Name, ClaimUID: claim.UID, Class: to.Class.Name,
+		Head: backing.Ref{Cluster: standby.Cluster, Namespace: key.Namespace, Name: key.Name}}, nil
 }
 
 // routeTo returns the real class of the copy of a claim at a standby, and that cluster.
@@ -105,66 +123,116 @@ func (c *Controller) reachStandby(cluster, namespace string) (site.Site, error) 
 // beginPoint finds out what the next point is of, and returns the record with it.
 func (c *Controller) beginPoint(ctx context.Context, r *record.Record) (*record.Record, error) {
 	now := time.Now()
-	claim, volume, err := c.virtual(ctx, r)
+	next := r.Clone()
+	next.Last++
+	next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: now, Cut: now, Others: make([]record.Session, len(r.Others))}
+	for i := range r.Len() {
+		session, by, err := c.beginSession(ctx, r, r.At(i))
+		if err != nil {
+			return nil, err
+		}
+		if session.Keys, err = moverapi.IssueKeys(next.SessionOf(i), now, decide.Validity); err != nil {
+			return nil, err
+		}
+		*next.Point.At(i), next.Point.By = *session, by
+	}
+	if r.Len() > 1 {
+		if err := c.beginGroup(ctx, next); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// beginGroup finds out with which class one snapshot is taken of all sources of a point. Without one there is no point: versions of
+// claims that are of different moments are not what was asked for.
+func (c *Controller) beginGroup(ctx context.Context, r *record.Record) error {
+	p := r.Point
+	const instead = "so nothing is copied; where they need not be of one moment make a VolumeReplica of each claim"
+	for i := range r.Len() {
+		switch other := p.At(i); {
+		case other.Source.Cluster != p.Source.Cluster:
+			return refuse(decide.Refused, "the data of claim %q is in cluster %s and that of claim %q in cluster %s, where no snapshot can be of "+
+				"one moment, %s, else move them together", r.Claim, p.Source.Cluster, r.At(i).Claim, other.Source.Cluster, instead)
+		case other.Volume.Driver != p.Volume.Driver || other.Source.Namespace != p.Source.Namespace:
+			return refuse(decide.NoSnapshots, "the volume of claim %q is of driver %s and that of claim %q of driver %s, which take no snapshot of "+
+				"one moment, %s", r.Claim, p.Volume.Driver, r.At(i).Claim, other.Volume.Driver, instead)
+		}
+	}
+	at, why := c.sites.Reach(p.Source.Cluster)
+	if why != "" {
+		return refuse(decide.ClusterAway, "%s: the data of claim %q is there", why, r.Claim)
+	}
+	by, version, why, err := frozen.ChooseGroup(ctx, at, p.Source.Cluster, p.Volume.Driver)
+	switch {
+	case err != nil:
+		return err
+	case why != "":
+		return refuse(decide.NoSnapshots, "no snapshot of one moment can be taken of claims %s, for %s, %s", strings.Join(r.Claims(), ", "), why,
+			instead)
+	}
+	p.By, p.Group = by, &record.Group{Version: version}
+	return nil
+}
+
+// beginSession finds out what the next point is of, for one claim, and with which VolumeSnapshotClass a snapshot of it is taken.
+func (c *Controller) beginSession(ctx context.Context, r *record.Record, part *record.Part) (_ *record.Session, by string, err error) {
+	claim, volume, err := c.virtual(ctx, r.Namespace, part)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	from, err := backing.RefOf(volume)
 	switch {
 	case err != nil:
-		return nil, refuse(decide.Refused, "volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
+		return nil, "", refuse(decide.Refused, "volume %s of claim %q is not one that Lodestone made: %v", volume.Name, claim.Name, err)
 	case from.Cluster == r.Head.Cluster:
-		return nil, refuse(decide.SameCluster, "the data of claim %q is in cluster %s, where its copy is, too: move the claim elsewhere, or "+
+		return nil, "", refuse(decide.SameCluster, "the data of claim %q is in cluster %s, where its copy is, too: move the claim elsewhere, or "+
 			"make a VolumeReplica with another standby and delete this one; the versions stay until then", claim.Name, from.Cluster)
 	}
 	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {
-		return nil, refuse(decide.ClusterAway, "%s: the data of claim %q is there", why, claim.Name)
+		return nil, "", refuse(decide.ClusterAway, "%s: the data of claim %q is there", why, claim.Name)
 	}
 	if !at.Home && at.Remote == nil {
-		return nil, refuse(decide.Refused, "cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it",
+		return nil, "", refuse(decide.Refused, "cluster %s runs no remote agent, which makes the movers there: install deploy/remote in it",
 			from.Cluster)
 	}
 	b, err := at.Claim(ctx, from.Namespace, from.Name)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	case b == nil || b.UID != from.UID || b.DeletionTimestamp != nil || b.Status.Phase != corev1.ClaimBound:
-		return nil, refuse(decide.Refused, "real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(),
+		return nil, "", refuse(decide.Refused, "real claim %s behind claim %q is not bound to a real volume: see its events in %s", from.Key(),
 			claim.Name, from.Cluster)
 	case !backing.IsOf(b, claim.UID, c.Place.HomeID) || backing.Misbound(volume, b):
-		return nil, refuse(decide.Refused, "real claim %s behind claim %q is not its own: see the events of the claim", from.Key(), claim.Name)
+		return nil, "", refuse(decide.Refused, "real claim %s behind claim %q is not its own: see the events of the claim", from.Key(),
+			claim.Name)
 	case ptr.Deref(b.Spec.StorageClassName, "") == "":
-		return nil, refuse(decide.NoSnapshots, "real claim %s has no storage class, which the claim made of a snapshot needs", from.Key())
+		return nil, "", refuse(decide.NoSnapshots, "real claim %s has no storage class, which the claim made of a snapshot needs", from.Key())
 	}
 	by, frozenVolume, why, err := frozen.Choose(ctx, c.sites, from, b.Spec.VolumeName)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	case why != "":
-		return nil, refuse(decide.NoSnapshots, "no snapshot can be taken of claim %q, for %s: a point that is not of one moment would be no "+
+		return nil, "", refuse(decide.NoSnapshots, "no snapshot can be taken of claim %q, for %s: a point that is not of one moment would be no "+
 			"copy to fall back on, so none is made; let the class of the volume have snapshots", claim.Name, why)
 	}
-	node, err := c.witness.NodeOfUsers(ctx, at, types.NamespacedName{Namespace: r.Namespace, Name: r.Claim}, from, "")
+	node, err := c.witness.NodeOfUsers(ctx, at, types.NamespacedName{Namespace: r.Namespace, Name: part.Claim}, from, "")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if err := c.growHead(ctx, r, volume); err != nil {
-		return nil, err
+	if err := c.growHead(ctx, r.Namespace, part, volume); err != nil {
+		return nil, "", err
 	}
-	next := r.Clone()
-	next.Last++
-	next.Point = &record.Point{
-		Number: next.Last, Stage: record.Cut, Since: now, Cut: now, Source: from, SourceClass: *b.Spec.StorageClassName, By: by,
-		Volume: frozenVolume, Block: movers.IsBlock(volume), Scratch: movers.ScratchLimit(c.Scratch, volume), Node: node,
-	}
-	next.Point.Keys, err = moverapi.IssueKeys(next.Session(), now, decide.Validity)
-	return next, err
+	return &record.Session{Source: from, SourceClass: *b.Spec.StorageClassName, Volume: frozenVolume, Block: movers.IsBlock(volume),
+		Scratch: movers.ScratchLimit(c.Scratch, volume), Node: node}, by, nil
 }
 
-// virtual returns the virtual claim of a replica and its volume.
-func (c *Controller) virtual(ctx context.Context, r *record.Record) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
-	claim, err := c.sites.Home().Claim(ctx, r.Namespace, r.Claim)
+// virtual returns a virtual claim of a replica in a namespace, and its volume.
+func (c *Controller) virtual(ctx context.Context, namespace string, r *record.Part) (*corev1.PersistentVolumeClaim,
+	*corev1.PersistentVolume, error) {
+	claim, err := c.sites.Home().Claim(ctx, namespace, r.Claim)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -193,11 +261,11 @@ func (c *Controller) virtual(ctx context.Context, r *record.Record) (*corev1.Per
 }
 
 // growHead has the real claim at the standby ask for as much as the claim's volume has.
-func (c *Controller) growHead(ctx context.Context, r *record.Record, volume *corev1.PersistentVolume) error {
+func (c *Controller) growHead(ctx context.Context, namespace string, r *record.Part, volume *corev1.PersistentVolume) error {
 	if r.Head.UID == "" {
 		return nil
 	}
-	at, err := c.reachStandby(r.Head.Cluster, r.Namespace)
+	at, err := c.reachStandby(r.Head.Cluster, namespace)
 	if err != nil {
 		return err
 	}
@@ -220,19 +288,19 @@ func (c *Controller) growHead(ctx context.Context, r *record.Record, volume *cor
 	return err
 }
 
-// headClaim builds the real claim at the standby. It is no backing claim: nothing but this replica knows it.
-func (c *Controller) headClaim(ctx context.Context, r *record.Record) (*corev1.PersistentVolumeClaim, site.Site, error) {
-	claim, volume, err := c.virtual(ctx, r)
+// headClaim builds the real claim of a claim at the standby. It is no backing claim: nothing but this replica knows it.
+func (c *Controller) headClaim(ctx context.Context, r *record.Record, part *record.Part) (*corev1.PersistentVolumeClaim, site.Site, error) {
+	claim, volume, err := c.virtual(ctx, r.Namespace, part)
 	if err != nil {
 		return nil, site.Site{}, err
 	}
-	to, at, err := c.routeTo(claim, v1alpha1.ReplicaStandby{Cluster: r.Head.Cluster, ClassName: r.Class})
+	to, at, err := c.routeTo(claim, v1alpha1.ReplicaStandby{Cluster: part.Head.Cluster, ClassName: part.Class})
 	if err != nil {
 		return nil, at, err
 	}
 	plainClaim := claim.DeepCopy()
 	plainClaim.Spec.DataSource, plainClaim.Spec.DataSourceRef = nil, nil
-	head := route.BackingClaim(plainClaim, to, r.Head.Key(), c.Place.HomeID)
+	head := route.BackingClaim(plainClaim, to, part.Head.Key(), c.Place.HomeID)
 	head.Labels, head.Finalizers = c.labels(r), nil
 	head.Annotations = map[string]string{keys.Unpublished: "true"}
 	if have := volume.Spec.Capacity[corev1.ResourceStorage]; have.Cmp(head.Spec.Resources.Requests[corev1.ResourceStorage]) > 0 {

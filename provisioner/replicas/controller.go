@@ -101,18 +101,30 @@ type replicaKey struct {
 type activeReplica struct {
 	replicaKey
 	record    *stored
-	link      copying.Link
+	copies    []*activeCopy
 	keyless   copying.Keyless
-	furthest  copying.Furthest
-	advanced  time.Time
 	refused   decide.Refusal
 	refusedAt time.Time
 	// kept are the versions that their cluster does not let go, by name.
 	kept map[string]keptVersion
 	// lastSaid is what the last event said.
 	lastSaid string
-	// point is the number of the point that link, furthest and advanced are of.
+	// point is the number of the point that copies are of.
 	point int64
+}
+
+// activeCopy is what is remembered of the copy of one claim.
+type activeCopy struct {
+	link     copying.Link
+	furthest copying.Furthest
+	advanced time.Time
+}
+
+// close ends the connections of its movers.
+func (w *activeReplica) close() {
+	for _, one := range w.copies {
+		one.link.Close()
+	}
 }
 
 // New returns a Controller that does nothing until Run.
@@ -149,7 +161,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	beside.Go(func() error { return failing.run(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
 	for _, w := range c.active {
-		w.link.Close()
+		w.close()
 	}
 	return errors.Join(beside.Wait(), unwatch())
 }
@@ -176,7 +188,7 @@ func (c *Controller) replicaOf(key replicaKey) *activeReplica {
 
 // drop forgets a replica of which nothing is left.
 func (c *Controller) drop(w *activeReplica) {
-	w.link.Close()
+	w.close()
 	c.Metrics.forget(w.uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
@@ -60,21 +61,36 @@ func (c *Controller) askKept(ctx context.Context, at site.Site, w *activeReplica
 	}
 	stays := ""
 	for _, i := range decide.Surplus(*o) {
-		version := o.Record.Sealed[i]
-		if o.Kept[version.Name] != "" {
+		version := &o.Record.Sealed[i]
+		if decide.WhyKept(*o, version) != "" {
 			continue
 		}
 		if stays == "" {
-			dry := only(version.UID)
-			dry.DryRun = []string{metav1.DryRunAll}
-			err := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(o.Record.Head.Namespace).Delete(ctx, version.Name, dry)
-			if stays = whyKept(o.Record.Head.Cluster, err); stays == "" {
+			var err error
+			if stays, err = c.askWhether(ctx, at, o.Record, version); stays == "" {
 				// It goes now, and the next one is asked for after it has.
-				return site.IgnoreGone(err, "ask whether snapshot "+version.Name+" may be deleted")
+				return err
 			}
 		}
 		w.keep(version.Name, stays)
 	}
 	o.Kept = w.keeps(o.Now)
 	return nil
+}
+
+// askWhether asks the cluster of the standby whether a version may go, with all that it has: why says why not.
+func (c *Controller) askWhether(ctx context.Context, at site.Site, r *record.Record, version *record.Version) (why string, err error) {
+	for i := range r.Len() {
+		has := version.At(i)
+		dry := only(has.UID)
+		dry.DryRun = []string{metav1.DryRunAll}
+		err := at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(r.Head.Namespace).Delete(ctx, has.Name, dry)
+		if why = whyKept(r.Head.Cluster, err); why != "" {
+			return why, nil
+		}
+		if err := site.IgnoreGone(err, "ask whether snapshot "+has.Name+" may be deleted"); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
 }

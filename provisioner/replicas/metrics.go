@@ -68,7 +68,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) saved(before, after *record.Record) {
 	if len(after.Sealed) > len(before.Sealed) {
 		m.points.WithLabelValues(sealed).Inc()
-		m.sent.Add(float64(after.Newest().Sent))
+		m.sent.Add(float64(after.Newest().AllSent()))
 	}
 	if after.Failures > before.Failures {
 		m.points.WithLabelValues(failed).Inc()

@@ -44,8 +44,15 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	}
 	o.Record, o.Kept = w.record.record, w.keeps(o.Now)
 	r := o.Record
-	o.FailedOver = c.FailedOver(r.ClaimUID)
-	o.Moving, o.MayBegin = c.Moving(r.ClaimUID), o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now)
+	o.Claims = make([]decide.Claim, r.Len())
+	for i := range r.Len() {
+		claim := r.At(i).ClaimUID
+		if over := c.FailedOver(claim); over.After(o.FailedOver) {
+			o.FailedOver = over
+		}
+		o.Moving = o.Moving || c.Moving(claim)
+	}
+	o.MayBegin = o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now)
 	w.sees(r, o.Now)
 	if err := c.observeStandby(ctx, w, &o); err != nil {
 		return o, err
@@ -56,9 +63,15 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	if err := c.observeSource(ctx, &o); err != nil {
 		return o, err
 	}
-	w.keyless.Note(o.Now, &o.Reader, &o.Writer)
-	if r.Point.Stage == record.Copy {
-		c.observeCopy(ctx, w, &o)
+	var all []*movers.State
+	for i := range o.Claims {
+		all = append(all, &o.Claims[i].Reader, &o.Claims[i].Writer)
+	}
+	w.keyless.Note(o.Now, all...)
+	for i := range o.Claims {
+		if r.Point.Stage == record.Copy && r.Point.At(i).Root == "" {
+			c.observeCopy(ctx, w.copies[i], r, i, &o)
+		}
 	}
 	return o, nil
 }
@@ -69,9 +82,12 @@ func (w *activeReplica) sees(r *record.Record, now time.Time) {
 	if r.Point != nil && r.Point.Stage == record.Copy {
 		number = r.Point.Number
 	}
-	if number != w.point {
-		w.link.Close()
-		w.point, w.furthest, w.advanced = number, copying.Furthest{}, now
+	if number != w.point || len(w.copies) != r.Len() {
+		w.close()
+		w.point, w.copies = number, nil
+		for range r.Len() {
+			w.copies = append(w.copies, &activeCopy{advanced: now})
+		}
 	}
 }
 
@@ -104,34 +120,44 @@ func (c *Controller) observeStandby(ctx context.Context, w *activeReplica, o *de
 }
 
 func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeReplica, o *decide.Observation) (err error) {
-	r := o.Record
-	if o.Head, err = at.Claim(ctx, r.Head.Namespace, r.Head.Name); err != nil {
-		return err
-	}
-	if o.HeadVolume, err = volumeOf(ctx, at, o.Head); err != nil {
-		return err
-	}
-	p := r.Point
+	r, p := o.Record, o.Record.Point
 	if p == nil {
 		o.Used = c.used(r)
 		if o.Sealed, err = c.sealedAt(ctx, at, r); err != nil {
 			return err
 		}
-		return c.askKept(ctx, at, w, o)
+		if err := c.askKept(ctx, at, w, o); err != nil {
+			return err
+		}
 	}
-	if o.Writer, _, err = copying.Read(ctx, at, c.moverOf(r, moverapi.Receiver)); err != nil {
-		return err
+	for i := range o.Claims {
+		seen, head := &o.Claims[i], r.At(i).Head
+		if seen.Head, err = at.Claim(ctx, head.Namespace, head.Name); err != nil {
+			return err
+		}
+		if seen.HeadVolume, err = volumeOf(ctx, at, seen.Head); err != nil {
+			return err
+		}
+		if p == nil {
+			continue
+		}
+		if seen.Writer, _, err = copying.Read(ctx, at, c.moverOf(r, i, moverapi.Receiver)); err != nil {
+			return err
+		}
+		seen.Writer.Problem = plain(seen.Writer.Problem)
+		switch {
+		case p.Stage == record.Settle && seen.HeadVolume != nil && seen.HeadVolume.Spec.CSI != nil:
+			seen.SealBy, seen.NoSeal, err = frozen.ClassOf(ctx, at, head.Cluster, seen.HeadVolume.Spec.CSI.Driver)
+		case p.At(i).SealBy != "":
+			_, seen.Seal, err = c.snapshotAt(ctx, at, r, frozen.Wanted{
+				NamespacedName: types.NamespacedName{Namespace: head.Namespace, Name: r.SealName(i)}, Claim: head.Name, Volume: p.At(i).Head,
+			})
+		}
+		if err != nil {
+			return err
+		}
 	}
-	o.Writer.Problem = plain(o.Writer.Problem)
-	switch {
-	case p.Stage == record.Settle && o.HeadVolume != nil && o.HeadVolume.Spec.CSI != nil:
-		o.SealBy, o.NoSeal, err = frozen.ClassOf(ctx, at, r.Head.Cluster, o.HeadVolume.Spec.CSI.Driver)
-	case p.SealBy != "":
-		_, o.Seal, err = c.snapshotAt(ctx, at, r, frozen.Wanted{
-			NamespacedName: types.NamespacedName{Namespace: r.Head.Namespace, Name: r.SealName()}, Claim: r.Head.Name, Volume: p.Head,
-		})
-	}
-	return err
+	return nil
 }
 
 // volumeOf returns the real volume that is bound to a real claim, nil if there is none.
@@ -153,10 +179,12 @@ func (c *Controller) used(r *record.Record) (names []string) {
 		names = append(names, claim.Annotations[keys.ReplicaVersion])
 	}
 	cluster := c.Clusters.Get(r.Head.Cluster)
-	for _, version := range r.Sealed {
-		at := types.NamespacedName{Namespace: r.Head.Namespace, Name: version.Name}
-		if r.Head.Cluster == keys.Home && len(c.Sources.MadeFrom(at)) > 0 || cluster != nil && len(cluster.MadeFrom(at)) > 0 {
-			names = append(names, version.Name)
+	for v := range r.Sealed {
+		for i := range r.Len() {
+			at := types.NamespacedName{Namespace: r.Head.Namespace, Name: r.Sealed[v].At(i).Name}
+			if r.Head.Cluster == keys.Home && len(c.Sources.MadeFrom(at)) > 0 || cluster != nil && len(cluster.MadeFrom(at)) > 0 {
+				names = append(names, r.Sealed[v].Name)
+			}
 		}
 	}
 	return names
@@ -189,7 +217,9 @@ func (c *Controller) sealedAt(ctx context.Context, at site.Site, r *record.Recor
 // snapshotAt reads a snapshot that a replica has taken.
 func (c *Controller) snapshotAt(ctx context.Context, at site.Site, r *record.Record, want frozen.Wanted) (*volumesnapshot.Snapshot,
 	decide.Snapshot, error) {
-	want.Whose, want.Ours = "this replica's", func(s *volumesnapshot.Snapshot) bool { return c.isOurs(s, r) }
+	if want.Whose = "this replica's"; want.Ours == nil {
+		want.Ours = func(s *volumesnapshot.Snapshot) bool { return c.isOurs(s, r) }
+	}
 	taken, problem, wrong, err := frozen.Look(ctx, at, want)
 	seen := decide.Snapshot{Problem: problem, Wrong: wrong}
 	if taken != nil {
@@ -222,77 +252,128 @@ func (c *Controller) observeSource(ctx context.Context, o *decide.Observation) e
 
 func (c *Controller) readSource(ctx context.Context, at site.Site, o *decide.Observation) (err error) {
 	r, p := o.Record, o.Record.Point
-	if o.Origin, err = at.Claim(ctx, p.Source.Namespace, p.Source.Name); err != nil {
-		return err
+	if p.Group != nil {
+		if err := c.readGroup(ctx, at, o); err != nil {
+			return err
+		}
 	}
-	if _, o.Snapshot, err = c.snapshotAt(ctx, at, r, c.wantedOf(r)); err != nil {
-		return err
+	for i := range o.Claims {
+		seen, source := &o.Claims[i], p.At(i).Source
+		if seen.Origin, err = at.Claim(ctx, source.Namespace, source.Name); err != nil {
+			return err
+		}
+		if seen.Origin != nil && seen.Origin.UID == source.UID {
+			_, seen.Labelled = seen.Origin.Labels[r.GroupLabel()]
+		}
+		if p.Group == nil || p.At(i).Taken != "" {
+			if _, seen.Snapshot, err = c.snapshotAt(ctx, at, r, c.wantedOf(r, i)); err != nil {
+				return err
+			}
+		}
+		clone, err := at.Claim(ctx, source.Namespace, r.PointName(i))
+		switch {
+		case err != nil:
+			return err
+		case clone != nil && !c.isOurs(clone, r):
+			seen.Snapshot.Wrong, seen.Snapshot.Problem = true, fmt.Sprintf("a claim %s/%s is there already and is not this replica's: remove it "+
+				"there", clone.Namespace, clone.Name)
+		default:
+			seen.Clone = clone
+		}
+		if seen.Reader, _, err = copying.Read(ctx, at, c.moverOf(r, i, moverapi.Sender)); err != nil {
+			return err
+		}
+		seen.Reader.Problem = plain(seen.Reader.Problem)
 	}
-	clone, err := at.Claim(ctx, p.Source.Namespace, r.PointName())
-	switch {
-	case err != nil:
-		return err
-	case clone != nil && !c.isOurs(clone, r):
-		o.Snapshot.Wrong, o.Snapshot.Problem = true, fmt.Sprintf("a claim %s/%s is there already and is not this replica's: remove it there",
-			clone.Namespace, clone.Name)
-	default:
-		o.Clone = clone
-	}
-	o.Reader, _, err = copying.Read(ctx, at, c.moverOf(r, moverapi.Sender))
-	o.Reader.Problem = plain(o.Reader.Problem)
-	return err
+	return nil
 }
 
-// wantedOf is the snapshot of a point's source.
-func (c *Controller) wantedOf(r *record.Record) frozen.Wanted {
-	return frozen.Wanted{NamespacedName: types.NamespacedName{Namespace: r.Point.Source.Namespace, Name: r.PointName()},
-		Claim: r.Point.Source.Name, Volume: r.Point.Volume}
+// readGroup reads the one snapshot of the sources of a point.
+func (c *Controller) readGroup(ctx context.Context, at site.Site, o *decide.Observation) error {
+	if at.Dynamic == nil {
+		o.Group.Problem = "its cluster serves no VolumeGroupSnapshots now"
+		return nil
+	}
+	found, err := c.groupOf(o.Record).Look(ctx, at, o.Record.Point.Group.UID == "")
+	if err != nil {
+		return err
+	}
+	o.Group.Snapshot = decide.Snapshot{UID: found.UID, Exists: found.Exists, Ready: found.Ready && found.Problem == "", Leaving: found.Leaving,
+		Problem: found.Problem, Wrong: found.Wrong}
+	if !o.Group.Ready || found.Members == nil {
+		return nil
+	}
+	for i := range o.Claims {
+		o.Group.Members = append(o.Group.Members, found.Members[o.Record.Point.At(i).Source.UID])
+	}
+	return nil
 }
 
-// observeCopy reads the progress of the copy, and maintains the connection between its movers.
-func (c *Controller) observeCopy(ctx context.Context, w *activeReplica, o *decide.Observation) {
-	r := o.Record
-	if !o.Reader.Running {
-		o.CopyError = "it does not run"
-		o.Advanced = w.advanced
+// groupOf is the one snapshot of the sources of a point.
+func (c *Controller) groupOf(r *record.Record) frozen.Group {
+	p := r.Point
+	g := frozen.Group{NamespacedName: types.NamespacedName{Namespace: p.Source.Namespace, Name: r.PointName(0)}, By: p.By,
+		Version: p.Group.Version, Label: r.GroupLabel(), Labels: c.labels(r), Whose: "this replica's"}
+	for i := range r.Len() {
+		g.Of = append(g.Of, frozen.Frozen{Ref: p.At(i).Source, Volume: p.At(i).Volume})
+	}
+	return g
+}
+
+// wantedOf is the snapshot of a source.
+func (c *Controller) wantedOf(r *record.Record, i int) frozen.Wanted {
+	p, known := r.Point, r.Point.At(i)
+	want := frozen.Wanted{NamespacedName: types.NamespacedName{Namespace: known.Source.Namespace, Name: r.PointName(i)},
+		Claim: known.Source.Name, Volume: known.Volume}
+	if p.Group != nil {
+		want.Name, want.Claim = known.Taken, ""
+		want.Ours = func(s *volumesnapshot.Snapshot) bool { return frozen.IsMember(s, p.Group.UID) }
+	}
+	return want
+}
+
+// observeCopy reads the progress of the copy of a claim, and maintains the connection between its movers.
+func (c *Controller) observeCopy(ctx context.Context, w *activeCopy, r *record.Record, i int, o *decide.Observation) {
+	seen := &o.Claims[i]
+	defer func() { seen.Advanced = w.advanced }()
+	if !seen.Reader.Running {
+		seen.CopyError = "it does not run"
 		return
 	}
-	reader := c.moverOf(r, moverapi.Sender)
-	client, err := c.copier.Client(&w.link, reader, r.Point.Keys[moverapi.Controller])
+	reader := c.moverOf(r, i, moverapi.Sender)
+	client, err := c.copier.Client(&w.link, reader, r.Point.At(i).Keys[moverapi.Controller])
 	if err == nil {
 		asking, cancel := context.WithTimeout(ctx, copying.AskTimeout)
-		o.Copy, err = client.Status(asking)
+		seen.Copy, err = client.Status(asking)
 		cancel()
 	}
 	if err != nil {
-		o.Copy, o.CopyError = nil, plain(err.Error())
-		o.Advanced = w.advanced
+		seen.Copy, seen.CopyError = nil, plain(err.Error())
 		return
 	}
-	if o.Writer.Running {
-		c.copier.Connect(ctx, &w.link, copying.Pair{Reader: reader, Writer: c.moverOf(r, moverapi.Receiver),
-			Pods: [2]types.UID{o.Reader.Pod, o.Writer.Pod}, Addresses: o.Writer.IPs}, client, o.Copy)
+	if seen.Writer.Running {
+		c.copier.Connect(ctx, &w.link, copying.Pair{Reader: reader, Writer: c.moverOf(r, i, moverapi.Receiver),
+			Pods: [2]types.UID{seen.Reader.Pod, seen.Writer.Pod}, Addresses: seen.Writer.IPs}, client, seen.Copy)
 	}
-	if why := w.link.LastError(); why != "" && !o.Copy.Connected {
-		o.Copy.ConnectionError = plain(why)
+	if why := w.link.LastError(); why != "" && !seen.Copy.Connected {
+		seen.Copy.ConnectionError = plain(why)
 	}
-	if o.Copy.Task != nil && w.furthest.Note(o.Copy.Task) {
+	if seen.Copy.Task != nil && w.furthest.Note(seen.Copy.Task) {
 		w.advanced = o.Now
 	}
-	o.Advanced = w.advanced
 }
 
-// moverOf describes the mover of a role.
-func (c *Controller) moverOf(r *record.Record, role moverapi.Role) movers.Mover {
-	p := r.Point
+// moverOf describes the mover of a claim in a role.
+func (c *Controller) moverOf(r *record.Record, i int, role moverapi.Role) movers.Mover {
+	p := r.Point.At(i)
 	m := movers.Mover{
-		Ref: r.Head, Name: r.MoverName(role), Session: r.Session(), Role: role, Block: p.Block, Scratch: p.Scratch, Keys: p.Keys[role],
-		For:   movers.Owner{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, UID: r.UID},
+		Ref: r.At(i).Head, Name: r.MoverName(i, role), Session: r.SessionOf(i), Role: role, Block: p.Block, Scratch: p.Scratch,
+		Keys: p.Keys[role], For: movers.Owner{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, UID: r.UID},
 		Image: c.Image, HomeID: c.Place.HomeID,
 	}
 	if role == moverapi.Sender {
 		m.Ref = p.Source
-		m.Ref.Name = r.PointName()
+		m.Ref.Name = r.PointName(i)
 	}
 	return m
 }

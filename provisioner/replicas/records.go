@@ -53,21 +53,21 @@ func (r *Records) Named(namespace, name string) *record.Record {
 	return nil
 }
 
-// In returns how many replicas have their copy in a cluster.
+// In returns how many claims have their copy in a cluster.
 func (r *Records) In(cluster string) (n int) {
 	for _, known := range r.all() {
 		if known.Head.Cluster == cluster {
-			n++
+			n += known.Len()
 		}
 	}
 	return n
 }
 
-// points is how many points are being made.
+// points is how many points are being made: one of several claims counts for each of them, since each has movers of its own.
 func (r *Records) points() (n int) {
 	for _, known := range r.all() {
 		if known.Point != nil {
-			n++
+			n += known.Len()
 		}
 	}
 	return n

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,11 +54,11 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 
 // sayKept says that there are more versions than are wanted; empty if there are not.
 func sayKept(o decide.Observation) string {
-	kept := slices.DeleteFunc(decide.Surplus(o), func(i int) bool { return o.Kept[o.Record.Sealed[i].Name] == "" })
+	kept := slices.DeleteFunc(decide.Surplus(o), func(i int) bool { return decide.WhyKept(o, &o.Record.Sealed[i]) == "" })
 	if len(kept) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d versions more than spec.versions.keep stay for now: %s", len(kept), o.Kept[o.Record.Sealed[kept[0]].Name])
+	return fmt.Sprintf("; %d versions more than spec.versions.keep stay for now: %s", len(kept), decide.WhyKept(o, &o.Record.Sealed[kept[0]]))
 }
 
 // statusOf is the status of a replica after an observation and a step. late is when the newest version gets older than the RPO.
@@ -84,6 +85,11 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		next.Primary = r.Point.Source.Cluster
 		standby.Point = fmt.Sprintf("point %d: %s", r.Point.Number, r.Point.Stage)
 	}
+	for _, other := range r.Others {
+		if !slices.Contains(strings.Split(standby.Class, ","), other.Class) {
+			standby.Class += "," + other.Class
+		}
+	}
 	for _, version := range slices.Backward(r.Sealed) {
 		if !version.Going {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
@@ -93,7 +99,7 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	newest := r.Newest()
 	if newest != nil {
 		cut := metav1.NewTime(newest.Cut).Rfc3339Copy()
-		standby.Sealed, standby.Sent = &cut, newest.Sent
+		standby.Sealed, standby.Sent = &cut, newest.AllSent()
 	}
 	next.Standbys = []v1alpha1.ReplicaStandbyStatus{standby}
 

@@ -23,9 +23,11 @@ func seen(age time.Duration) decide.Observation {
 	return decide.Observation{Now: now,
 		Replica: &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{UID: "r1", Generation: 3},
 			Spec: v1alpha1.VolumeReplicaSpec{RPO: &metav1.Duration{Duration: time.Hour}}},
-		Record: &record.Record{UID: "r1", Epoch: 1, Head: backing.Ref{Cluster: "west"}, Class: "fast", Sealed: []record.Version{
-			{Name: "v1", Cut: now.Add(-5 * time.Hour), Going: true}, {Name: "v2", Cut: now.Add(-4 * time.Hour)},
-			{Name: "v3", Cut: now.Add(-age), Sent: 7, Root: "abc"}}},
+		Record: &record.Record{UID: "r1", Epoch: 1, Part: record.Part{Head: backing.Ref{Cluster: "west"}, Class: "fast"},
+			Sealed: []record.Version{
+				{Content: record.Content{Name: "v1"}, Cut: now.Add(-5 * time.Hour), Going: true},
+				{Content: record.Content{Name: "v2"}, Cut: now.Add(-4 * time.Hour)},
+				{Content: record.Content{Name: "v3", Sent: 7, Root: "abc"}, Cut: now.Add(-age)}}},
 	}
 }
 

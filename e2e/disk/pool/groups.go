@@ -3,7 +3,10 @@ package pool
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -47,6 +50,11 @@ func (p *Pool) SnapGroup(name string, volumeIDs []string) (id string, taken []Sn
 			return "", nil, err
 		}
 	}
+	thaw, err := p.freeze(wanted)
+	if err != nil {
+		return "", nil, err
+	}
+	defer thaw()
 	now := time.Now().UnixNano()
 	for _, volume := range wanted {
 		of := name + "." + volume
@@ -55,6 +63,37 @@ func (p *Pool) SnapGroup(name string, volumeIDs []string) (id string, taken []Sn
 		}
 	}
 	return id, p.group(id), nil
+}
+
+// freeze locks the folders of volumes until thaw is called, as a file system is frozen: programs that lock the folder (flock) while they
+// write wait, so that copies of all folders are of one moment.
+func (p *Pool) freeze(volumes []string) (thaw func(), err error) {
+	var locked []*os.File
+	thaw = func() {
+		for _, folder := range locked {
+			_ = folder.Close()
+		}
+	}
+	if p.Folders == "" {
+		return thaw, nil
+	}
+	for _, volume := range volumes {
+		at := filepath.Join(p.Folders, volume)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			thaw()
+			return nil, fmt.Errorf("make folder %s: %w", at, err)
+		}
+		folder, err := os.Open(at)
+		if err == nil {
+			locked = append(locked, folder)
+			err = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX)
+		}
+		if err != nil {
+			thaw()
+			return nil, fmt.Errorf("lock folder %s: %w", at, err)
+		}
+	}
+	return thaw, nil
 }
 
 // Group returns the snapshots of a group, ordered by ID; none if there is no such group.

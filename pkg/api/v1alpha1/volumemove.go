@@ -43,7 +43,7 @@ type VolumeMoveList struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.className) == has(oldSelf.className) && has(self.bandwidthLimit) == has(oldSelf.bandwidthLimit) && has(self.dryRun) == has(oldSelf.dryRun) && has(self.adopt) == has(oldSelf.adopt) && has(self.into) == has(oldSelf.into) && has(self.failover) == has(oldSelf.failover)",message="only action, keepSourceFor, rollBackAfter and ttlSecondsAfterFinished can be changed: abort this move and make another"
 // +kubebuilder:validation:XValidation:rule="!has(self.into) || !has(self.adopt) && !has(self.className) && !has(self.target.node)",message="into goes with neither adopt, className nor target.node"
-// +kubebuilder:validation:XValidation:rule="!has(self.failover) || size(self.claims) == 1 && has(self.target.cluster) && !has(self.adopt) && !has(self.into) && !has(self.className) && !has(self.rootless)",message="failover is for one claim and to a cluster, and goes with neither adopt, into, className nor rootless"
+// +kubebuilder:validation:XValidation:rule="!has(self.failover) || has(self.target.cluster) && !has(self.adopt) && !has(self.into) && !has(self.className) && !has(self.rootless)",message="failover is to a cluster, and goes with neither adopt, into, className nor rootless"
 // +kubebuilder:validation:XValidation:rule="!has(self.adopt) || size(self.claims) == 1 && !has(self.dryRun)",message="adopt is for one claim, and has no dry run"
 type VolumeMoveSpec struct {
 	// Claims are the names of the claims, in this namespace. They move together:
@@ -172,8 +172,9 @@ type VolumeMoveSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="into cannot be changed: abort the move and make another"
 	Into string `json:"into,omitempty"`
 
-	// Failover gives the claim a sealed version of a VolumeReplica in place of its volume: the target is made of that, and nothing
-	// is copied from the source, which may be lost. The source is kept until action Finalize.
+	// Failover gives the claims a sealed version of their VolumeReplica in place of their volumes: the targets are made of that, and
+	// nothing is copied from the sources, which may be lost. The sources are kept until action Finalize. The claims are all those of
+	// the VolumeReplica, so that what they get is of one moment.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="failover cannot be changed: abort the move and make another"
@@ -192,7 +193,7 @@ type VolumeMoveSpec struct {
 
 // MoveFailover says which version a claim gets, and who says that nobody writes to its volume any more.
 type MoveFailover struct {
-	// Replica is the name of the VolumeReplica of the claim, in this namespace.
+	// Replica is the name of the VolumeReplica of the claims, in this namespace.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -400,7 +401,7 @@ type VolumeMoveStatus struct {
 	Downtime *metav1.Duration `json:"downtime,omitempty"`
 }
 
-// FailoverStatus is what a failover gives a claim.
+// FailoverStatus is what a failover gives its claims.
 type FailoverStatus struct {
 	// Version is the name of the version.
 	Version string `json:"version"`

@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VolumeReplica keeps a second copy of a claim of its namespace in another cluster. Every rpo a snapshot of the claim's volume is
-// copied there, compared, and sealed by a snapshot. Its status is for people: what counts is in a record that only the provisioner
-// can write. When it is deleted, the copy goes.
+// VolumeReplica keeps a second copy of a claim of its namespace in another cluster, or of several at one moment. Every rpo a snapshot of
+// the claim's volume is copied there, compared, and sealed by a snapshot. Its status is for people: what counts is in a record that only
+// the provisioner can write. When it is deleted, the copy goes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=vreplica
@@ -40,12 +40,14 @@ type VolumeReplicaList struct {
 
 // VolumeReplicaSpec says of what a second copy is kept, where, and how old it may be.
 type VolumeReplicaSpec struct {
-	// Claims are the names of the claims, in this namespace: one. Several at one moment are not possible yet.
+	// Claims are the names of the claims, in this namespace. Of several, a group, each version has all, and they are of one moment: one
+	// snapshot is taken of all by a VolumeGroupSnapshot, for which their data must be in one cluster, whose driver takes such snapshots.
+	// Where that is not so nothing is copied, and the condition Healthy says why.
 	//
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="size(self) == 1",message="a VolumeReplica is of one claim: make one for each claim; their points are not of one moment"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the claims of a VolumeReplica cannot be changed: make another"
 	// +listType=set
 	Claims []string `json:"claims"`
@@ -70,8 +72,8 @@ type VolumeReplicaSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10s')",message="rpo is a time in hours, minutes and seconds of at least 10s, such as 15m"
 	RPO *metav1.Duration `json:"rpo,omitempty"`
 
-	// Consistency says what a point is of. Crash: of a snapshot of the claim's volume, as after a loss of power. Where no snapshot can
-	// be taken there is no point, and the condition Healthy says why.
+	// Consistency says what a point is of. Crash: of a snapshot of the claim's volume, or of those of all claims, as after a loss of
+	// power. Where no such snapshot can be taken there is no point, and the condition Healthy says why.
 	//
 	// +optional
 	// +kubebuilder:default=Crash
@@ -83,7 +85,7 @@ type VolumeReplicaSpec struct {
 	// +kubebuilder:default={keep: 4}
 	Versions ReplicaVersions `json:"versions,omitempty"`
 
-	// BandwidthLimit is how many bytes a second may travel. Without it: as many as can.
+	// BandwidthLimit is how many bytes a second may travel; several claims have an equal part of it each. Without it: as many as can.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self > 0 : isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))",message="bandwidthLimit is how many bytes a second may travel, such as 50Mi"
@@ -195,7 +197,7 @@ type VolumeReplicaStatus struct {
 type ReplicaStandbyStatus struct {
 	// Cluster is the ID of a remote cluster, or home.
 	Cluster string `json:"cluster"`
-	// Class is the real class of the copy.
+	// Class is the real class of the copy; of several claims those that differ, separated by commas.
 	//
 	// +optional
 	Class string `json:"class,omitempty"`
@@ -221,7 +223,8 @@ type ReplicaStandbyStatus struct {
 
 // ReplicaVersion is a sealed version.
 type ReplicaVersion struct {
-	// Name is that of its VolumeSnapshot at the standby.
+	// Name is that of its VolumeSnapshot at the standby. Of several claims it is that of the first one; the VolumeSnapshots of the
+	// others have the index of their claim in spec.claims behind it, as in -1.
 	Name string `json:"name"`
 	// Cut is the moment that it is of.
 	Cut metav1.Time `json:"cut"`

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 // This file has what is different for a claim that is to be made from a sealed version of a VolumeReplica: which version that is says
@@ -33,6 +35,17 @@ func lookAgain(o steps.Observation) time.Duration {
 	return min(max(o.Now.Sub(o.Claim.CreationTimestamp.Time)/10, time.Second), steps.Slow)
 }
 
+// PartOf returns which claim of a VolumeReplica a claim gets the data of, as its index; -1 if it does not say that, or there is none.
+func PartOf(r *record.Record, claim *corev1.PersistentVolumeClaim) int {
+	switch of := claim.Annotations[keys.ReplicaClaim]; {
+	case of != "":
+		return r.Index(of)
+	case r.Len() == 1:
+		return 0
+	}
+	return -1
+}
+
 // originOfVersion returns where a version is, or why no claim can be made from it, wherever its pod runs.
 func originOfVersion(claim *corev1.PersistentVolumeClaim, v *steps.Version) (Origin, *Obstacle) {
 	name, wanted := route.ReplicaOf(claim), claim.Annotations[keys.ReplicaVersion]
@@ -46,6 +59,12 @@ func originOfVersion(claim *corev1.PersistentVolumeClaim, v *steps.Version) (Ori
 	case v.Replica == nil:
 		return await("there is no VolumeReplica %q in namespace %s that has begun, and this claim is to be made from one: delete this claim, or "+
 			"make that", name, claim.Namespace)
+	case PartOf(v.Replica, claim) < 0:
+		return gone("VolumeReplica %q is of %s: say in annotation %s of which of them this claim gets the data", name,
+			named(v.Replica.Claims()), keys.ReplicaClaim)
+	case v.Replica.Len() > 1 && wanted == "":
+		return gone("VolumeReplica %q is of %s, and each claim that is made of it names the same version, so that all are of one moment: name "+
+			"one that its status has in annotation %s", name, named(v.Replica.Claims()), keys.ReplicaVersion)
 	case v.Sealed == nil && wanted == "":
 		return await("waiting until VolumeReplica %q has sealed a version, which this claim is to be made from", name)
 	case v.Sealed == nil:
@@ -75,6 +94,14 @@ func originOfVersion(claim *corev1.PersistentVolumeClaim, v *steps.Version) (Ori
 	}
 	ref := backing.Ref{Cluster: head.Cluster, Namespace: at.Namespace, Name: at.Name, UID: v.Sealed.UID}
 	return Origin{Cluster: head.Cluster, Ref: ref}, nil
+}
+
+// named lists claims in a sentence.
+func named(claims []string) string {
+	if len(claims) == 1 {
+		return "claim " + claims[0]
+	}
+	return "claims " + strings.Join(claims, ", ")
 }
 
 // fromVersion returns the VolumeSnapshot that the backing claim of a claim is created from on a route, or the obstacle.

@@ -31,9 +31,10 @@ func versionIn(place string, alter ...func(*steps.Version)) change {
 			namespace = "lodestone-storage"
 		}
 		v := &steps.Version{
-			Replica: &record.Record{Namespace: "shop", Name: "copy", Head: backing.Ref{Cluster: place, Namespace: namespace, Name: "head"}},
-			Sealed:  &record.Version{Name: "v2", UID: "s2", Volume: volumesnapshot.Volume{Driver: driver}},
-			Place:   namespace,
+			Replica: &record.Record{Namespace: "shop", Name: "copy",
+				Part: record.Part{Head: backing.Ref{Cluster: place, Namespace: namespace, Name: "head"}}},
+			Sealed: &record.Content{Name: "v2", UID: "s2", Volume: volumesnapshot.Volume{Driver: driver}},
+			Place:  namespace,
 			There: &volumesnapshot.Snapshot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "v2", UID: "s2"},
 				Status: volumesnapshot.SnapshotStatus{RestoreSize: ptr.To(resource.MustParse("1Gi"))}},
 		}
@@ -95,6 +96,7 @@ func TestNextOfAClaimFromAVersion(t *testing.T) {
 		"is in the place of another":        {func(v *steps.Version) { v.Place = "bank" }, gone},
 		"is larger": {func(v *steps.Version) { v.There.Status.RestoreSize = ptr.To(resource.MustParse("2Gi")) },
 			"InvalidClaim"},
+		"is of several claims": {func(v *steps.Version) { v.Replica.Others = []record.Part{{Claim: "wal"}} }, gone},
 	} {
 		rows["nothing is made while the version "+name] = row{given: west(state.alter), verb: idle, tell: state.tell, after: true}
 	}
@@ -106,6 +108,30 @@ func TestNextOfAClaimFromAVersion(t *testing.T) {
 	made := routeOf(decide.Next(observe(on("node-1"), versionIn(keys.Home))))
 	assert.Equal(t, types.NamespacedName{Namespace: "lodestone-storage", Name: "v2"}, made.Source)
 	assert.True(t, made.FromSnapshot)
+}
+
+func TestAClaimOfSeveralSaysOfWhichAndWhen(t *testing.T) {
+	group := func(v *steps.Version) {
+		v.Replica.Claim, v.Replica.Others = "data", []record.Part{{Claim: "wal"}}
+	}
+	said := func(given ...change) string {
+		step := decide.Next(observe(append([]change{versionIn("west", group)}, given...)...))
+		if step.Tell == nil {
+			return ""
+		}
+		return step.Tell.Text
+	}
+	assert.Contains(t, said(), "is of claims data, wal: say in annotation lodestone.dev/replica-claim of which of them")
+	assert.Contains(t, said(annotated(keys.ReplicaClaim, "log")), "say in annotation lodestone.dev/replica-claim")
+	assert.Contains(t, said(annotated(keys.ReplicaClaim, "wal"), unnamed), "names the same version, so that all are of one moment")
+	assert.Empty(t, said(annotated(keys.ReplicaClaim, "wal")))
+	r := &record.Record{Part: record.Part{Claim: "data"}}
+	claim := &corev1.PersistentVolumeClaim{}
+	assert.Equal(t, 0, decide.PartOf(r, claim))
+	r.Others = []record.Part{{Claim: "wal"}}
+	assert.Equal(t, -1, decide.PartOf(r, claim))
+	claim.Annotations = map[string]string{keys.ReplicaClaim: "wal"}
+	assert.Equal(t, 1, decide.PartOf(r, claim))
 }
 
 func TestAClaimThatWaitsForAVersionForLongIsLookedAtSeldom(t *testing.T) {

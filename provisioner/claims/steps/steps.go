@@ -197,8 +197,8 @@ type Snapshot struct {
 type Version struct {
 	// Replica is nil if there is no VolumeReplica of that name, or it has not begun.
 	Replica *record.Record
-	// Sealed is the version that the claim names, or the newest if it names none; nil if there is none.
-	Sealed *record.Version
+	// Sealed is what the version that the claim names has for it, or the newest if it names none; nil if there is none.
+	Sealed *record.Content
 	// Away says why the cluster with the versions cannot be asked; empty: it can.
 	Away string
 	// Place is the namespace there in which the backing claim would be.

@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -17,34 +18,51 @@ import (
 // This file has what is different where a claim gets a sealed version of a replica: the target is made of that and nothing is
 // copied, somebody may vouch for a source that does not answer, and the source is never removed without being asked for.
 
-// provisionVersion makes the target of a version, and stops the pods once it can be used.
+// provisionVersion makes the targets of a version, and stops the pods once all can be used.
 func provisionVersion(o steps.Observation) steps.Step {
-	const claim = 0
-	seen := o.Claims[claim]
-	if step, ok := makeTargetClaim(o, claim, seen); ok {
-		return step
+	var waiting *steps.Step
+	for i := range o.Record.Claims {
+		step, ok := provisionOne(o, i)
+		switch {
+		case ok && step.Action != nil:
+			return step
+		case ok && waiting == nil:
+			waiting = &step
+		}
 	}
-	m := seen.Target.Mover
-	if seen.Target.Real == nil {
-		return awaitVersion(o, claim)
-	}
-	// It was the first to use the target, where storage waits for that.
-	switch {
-	case m.Exists && !m.Leaving:
-		return steps.Step{Action: steps.DropMover{Claim: claim, End: record.Target}}
-	case m.Exists:
-		return steps.Wait(steps.Often, moverEnding(o, claim, record.Target))
-	case seen.New == nil:
-		return steps.GoBack(o, fmt.Sprintf("the version of claim %s cannot be used: %s", o.Record.Claims[claim].Name, seen.NewError),
-			record.TargetChanged)
+	if waiting != nil {
+		return *waiting
 	}
 	return stopPodsFor(o)
 }
 
+// provisionOne makes the target of a claim; false once it can be used.
+func provisionOne(o steps.Observation, i int) (steps.Step, bool) {
+	seen := o.Claims[i]
+	if step, ok := makeTargetClaim(o, i, seen); ok {
+		return step, true
+	}
+	m := seen.Target.Mover
+	if seen.Target.Real == nil {
+		return awaitVersion(o, i), true
+	}
+	// It was the first to use the target, where storage waits for that.
+	switch {
+	case m.Exists && !m.Leaving:
+		return steps.Step{Action: steps.DropMover{Claim: i, End: record.Target}}, true
+	case m.Exists:
+		return steps.Wait(steps.Often, moverEnding(o, i, record.Target)), true
+	case seen.New == nil:
+		return steps.GoBack(o, fmt.Sprintf("the version of claim %s cannot be used: %s", o.Record.Claims[i].Name, seen.NewError),
+			record.TargetChanged), true
+	}
+	return steps.Step{}, false
+}
+
 // awaitVersion waits until the target of a version has a volume. Storage that waits for the first pod gets a mover that does nothing.
 func awaitVersion(o steps.Observation, i int) steps.Step {
-	known, waiting := o.Record.Claims[i], ""
-	if o.Record.Failover.Deferred {
+	known, version, waiting := o.Record.Claims[i], o.Record.Failover.At(i), ""
+	if version.Deferred {
 		step, acts, why := runMover(o, i, record.Target, "", "")
 		if acts {
 			return step
@@ -52,8 +70,7 @@ func awaitVersion(o steps.Observation, i int) steps.Step {
 		waiting = why
 	}
 	if waiting == "" {
-		waiting = fmt.Sprintf("waiting until real claim %s has got its volume from VolumeSnapshot %s", known.Target.Ref.Key(),
-			o.Record.Failover.Version)
+		waiting = fmt.Sprintf("waiting until real claim %s has got its volume from VolumeSnapshot %s", known.Target.Ref.Key(), version.Version)
 	}
 	if o.Now.Sub(o.Record.Began[v1alpha1.MoveProvision]) > startTimeout {
 		return steps.GoBack(o, waiting+"; no pod was stopped for it: see the events of that claim in its cluster, and fail over again",
@@ -107,14 +124,23 @@ func fencedBy(o steps.Observation) v1alpha1.FailoverFence {
 // noteSource is the step that records what the source of a failover is, which could not be read when it began; false if it is known,
 // or cannot be read yet.
 func noteSource(o steps.Observation) (steps.Step, bool) {
-	known, seen := o.Record.Claims[0].Source, o.Claims[0].Source
-	b := seen.Backing
-	if o.Record.Failover == nil || known.Real != "" || b == nil || b.UID != known.Ref.UID || seen.Real == nil {
+	if o.Record.Failover == nil {
 		return steps.Step{}, false
 	}
-	return steps.ChangeClaim(o, 0, func(c *record.Claim) {
-		c.Source.Real, c.Source.Class = seen.Real.Name, ptr.Deref(b.Spec.StorageClassName, "")
-	}), true
+	for i := range o.Record.Claims {
+		known, seen := o.Record.Claims[i].Source, o.Claims[i].Source
+		if b := seen.Backing; known.Real == "" && b != nil && b.UID == known.Ref.UID && seen.Real != nil {
+			return steps.ChangeClaim(o, i, func(c *record.Claim) {
+				c.Source.Real, c.Source.Class = seen.Real.Name, ptr.Deref(b.Spec.StorageClassName, "")
+			}), true
+		}
+	}
+	return steps.Step{}, false
+}
+
+// isWanted says whether a claim of a move, or its volume, is still there.
+func isWanted(o steps.Observation) bool {
+	return slices.ContainsFunc(o.Claims, func(seen steps.Claim) bool { return seen.Claim != nil || seen.Volume != nil })
 }
 
 // keepDiverged is the step of a failover that is done: what was written to the source after the version is only there, so it stays
@@ -122,7 +148,7 @@ func noteSource(o steps.Observation) (steps.Step, bool) {
 func keepDiverged(o steps.Observation) steps.Step {
 	r := o.Record
 	switch {
-	case o.Claims[0].Claim == nil && o.Claims[0].Volume == nil:
+	case !isWanted(o):
 		// Nobody wants the data any more.
 		return enterFinalize(o)
 	case o.Move == nil || o.Move.DeletionTimestamp != nil:
@@ -130,24 +156,52 @@ func keepDiverged(o steps.Observation) steps.Step {
 	case o.Move.Spec.Action == v1alpha1.ActionFinalize || o.Move.Spec.Action == v1alpha1.ActionGiveUp:
 		return enterFinalize(o)
 	case o.Next != "":
-		return steps.Wait(rare, fmt.Sprintf("VolumeMove %s moves the claim on; real claim %s in cluster %s is kept", o.Next,
-			r.Claims[0].Source.Ref.Key(), r.ClusterOf(record.Source)))
+		return steps.Wait(rare, fmt.Sprintf("VolumeMove %s moves the %s on; %s in cluster %s %s kept", o.Next, theClaims(r), keptClaims(r),
+			r.ClusterOf(record.Source), are(r)))
 	}
 	return steps.Wait(rare, Diverged(r))
 }
 
-// Diverged says what a failover gave a claim, and what is kept.
+// Diverged says what a failover gave its claims, and what is kept.
 func Diverged(r *record.Record) string {
-	ref := r.Claims[0].Source.Ref
-	return fmt.Sprintf("the claim has the version of %s; what was written after that is in real claim %s in cluster %s, which is kept: "+
-		"kubectl lodestone failback %s brings the claim back there once a snapshot of that is taken, and move finalize %s removes it",
-		r.Failover.Cut.UTC().Format(time.RFC3339), ref.Key(), ref.Cluster, r.Name, r.Name)
+	have, brings := "has", "the claim"
+	if len(r.Claims) > 1 {
+		have, brings = "have", "the claims"
+	}
+	return fmt.Sprintf("the %s %s the version of %s; what was written after that is in %s in cluster %s, which %s kept: kubectl lodestone "+
+		"failback %s brings %s back there once a snapshot of that is taken, and move finalize %s removes it", theClaims(r), have,
+		r.Failover.Cut.UTC().Format(time.RFC3339), keptClaims(r), r.ClusterOf(record.Source), are(r), r.Name, brings, r.Name)
+}
+
+func theClaims(r *record.Record) string {
+	if len(r.Claims) > 1 {
+		return "claims"
+	}
+	return "claim"
+}
+
+func are(r *record.Record) string {
+	if len(r.Claims) > 1 {
+		return "are"
+	}
+	return "is"
+}
+
+// keptClaims names the real claims at the source.
+func keptClaims(r *record.Record) string {
+	var names []string
+	for i := range r.Claims {
+		names = append(names, r.Claims[i].Source.Ref.Key().String())
+	}
+	if len(names) > 1 {
+		return "real claims " + strings.Join(names, ", ")
+	}
+	return "real claim " + names[0]
 }
 
 // keepsFallBack says whether the snapshot of what had diverged is kept, although the claim is back: nothing else has that.
 func keepsFallBack(o steps.Observation) bool {
 	r, move := o.Record, o.Move
-	wanted := o.Claims[0].Claim != nil || o.Claims[0].Volume != nil
-	return r.Failover != nil && wanted && move != nil && move.DeletionTimestamp == nil && move.Spec.Action == v1alpha1.ActionMove &&
+	return r.Failover != nil && isWanted(o) && move != nil && move.DeletionTimestamp == nil && move.Spec.Action == v1alpha1.ActionMove &&
 		slices.ContainsFunc(r.Claims, func(known record.Claim) bool { return known.Snapshot.MayExist() && known.Snapshot.Keeps })
 }

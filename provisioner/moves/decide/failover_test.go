@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -36,11 +37,16 @@ type version struct {
 // first adds what is recorded of a claim first.
 func (v *version) first(r *record.Record, c *claim, target backing.Ref) {
 	r.Passes = 0
-	r.Failover = &record.Failover{Replica: "data", Version: "v1", UID: "s1", Cut: start, Declared: v.declared, Deferred: v.deferred}
-	source := ref(record.Source, 0)
+	i := len(r.Claims)
+	if has := (record.Sealed{Version: fmt.Sprint("v1-", i), UID: "s1", Deferred: v.deferred}); i == 0 {
+		r.Failover = &record.Failover{Replica: "data", Cut: start, Declared: v.declared, Sealed: has}
+	} else {
+		r.Failover.Others = append(r.Failover.Others, has)
+	}
+	source := ref(record.Source, i)
 	source.Cluster = lostCluster
-	r.Claims = []record.Claim{{Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Generation: 2, Source: record.Copy{Ref: source},
-		Target: record.Copy{Ref: target}}}
+	r.Claims = append(r.Claims, record.Claim{Name: c.claim.Name, UID: c.claim.UID, Volume: c.volume, Generation: 2,
+		Source: record.Copy{Ref: source}, Target: record.Copy{Ref: target}})
 }
 
 // checkVersion checks what must hold at every moment.
@@ -69,19 +75,24 @@ func (w *world) release(uid types.UID) {
 func TestAFailoverNeverHarms(t *testing.T) {
 	ends, released, given := map[v1alpha1.MovePhase]int{}, 0, 0
 	for seed := range uint64(300) {
-		w := newWorld(t, seed, 1)
-		c, choice := w.claims[0], rand.New(rand.NewPCG(seed, 11))
-		c.single, c.snap, c.attaches, w.group = false, nil, false, nil
-		c.at[record.Source].real = nil
-		w.truth[0] = 1_000_000
+		w := newWorld(t, seed, 1+int(seed/2%3))
+		choice := rand.New(rand.NewPCG(seed, 11))
+		w.group = nil
+		for i, c := range w.claims {
+			c.single, c.snap, c.attaches = false, nil, false
+			c.at[record.Source].real = nil
+			w.truth[i] = 1_000_000
+		}
 		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lost: seed%6 == 0, deferred: choice.IntN(2) == 0}
 		meddleAt, wish := choice.IntN(150), choice.IntN(5)
 		turn := 0
 		for ; ; turn++ {
 			require.Less(t, turn, 3000, "seed %d: it does not end: %+v\n%v", seed, decide.Next(w.observe()), w.log)
 			w.live()
-			if d := c.at[record.Target]; d.backing != nil && d.real == nil && !w.version.deferred && w.r.IntN(2) == 0 {
-				d.real = &corev1.PersistentVolume{}
+			for _, c := range w.claims {
+				if d := c.at[record.Target]; d.backing != nil && d.real == nil && !w.version.deferred && w.r.IntN(2) == 0 {
+					d.real = &corev1.PersistentVolume{}
+				}
 			}
 			if turn == meddleAt && w.move.Spec.Action == v1alpha1.ActionMove {
 				switch wish {
@@ -133,16 +144,24 @@ func TestAFailoverNeverHarms(t *testing.T) {
 		r := w.decoded()
 		ends[r.Phase]++
 		released += w.version.released
-		require.Empty(t, c.claim.Finalizers, "seed %d", seed)
-		require.Empty(t, c.claim.Labels[keys.Moving], "seed %d: pods wait for ever", seed)
+		stays := r.GaveUp(record.Source) || w.move.DeletionTimestamp != nil
+		for i, c := range w.claims {
+			require.Empty(t, c.claim.Finalizers, "seed %d", seed)
+			require.Empty(t, c.claim.Labels[keys.Moving], "seed %d: pods wait for ever", seed)
+			if r.Phase != v1alpha1.MoveDone {
+				require.Equal(t, record.Source, c.current(i), "seed %d", seed)
+				require.True(t, c.at[record.Target].backing == nil || r.GaveUp(record.Target), "seed %d: something is left at the target", seed)
+				continue
+			}
+			require.Equal(t, record.Target, c.current(i), "seed %d: all get the version, or none", seed)
+			if !r.GaveUp(record.Source) || len(w.claims) == 1 {
+				// Of several some may have gone before their cluster was given up.
+				require.Equal(t, stays, c.at[record.Source].backing != nil, "seed %d", seed)
+			}
+		}
 		if r.Phase != v1alpha1.MoveDone {
-			require.Equal(t, record.Source, c.current(0), "seed %d", seed)
-			require.True(t, c.at[record.Target].backing == nil || r.GaveUp(record.Target), "seed %d: something is left at the target", seed)
 			continue
 		}
-		require.Equal(t, record.Target, c.current(0), "seed %d", seed)
-		stays := r.GaveUp(record.Source) || w.move.DeletionTimestamp != nil
-		require.Equal(t, stays, c.at[record.Source].backing != nil, "seed %d", seed)
 		require.NotEmpty(t, r.Failover.Fence)
 		if r.Failover.Fence == v1alpha1.FenceDeclared {
 			require.True(t, w.version.declared, "seed %d", seed)

@@ -24,8 +24,12 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
-// version is the version of the stored format.
-const version = 1
+// version is the version of the stored format, and ofGroup that of a failover of several claims: a program that knows only the first one
+// would give all of them what the version has of the first.
+const (
+	version = 1
+	ofGroup = 2
+)
 
 // Record is the state of one move.
 type Record struct {
@@ -90,20 +94,34 @@ type Record struct {
 
 // Failover is the sealed version of a replica of which the target of a move is made, without a copy of the source.
 type Failover struct {
-	// Replica is the name of the VolumeReplica, Version that of the VolumeSnapshot beside the target, and UID its UID. Cut is the
-	// moment that it is of.
+	// Replica is the name of the VolumeReplica, and Cut the moment that the version is of.
 	Replica string    `json:"replica"`
-	Version string    `json:"version"`
-	UID     types.UID `json:"uid"`
 	Cut     time.Time `json:"cut"`
-	// Volume is the volume that the snapshot is of.
-	Volume volumesnapshot.Volume `json:"volume"`
+	// Sealed is what the version has of the first claim, Others of the others, in the order of the claims.
+	Sealed
+	Others []Sealed `json:"others,omitempty"`
 	// Declared says that somebody vouches for a source whose cluster does not answer. Fence is how it was known that nobody writes
 	// to the source, once it was fenced.
-	// Deferred says that the storage of the target waits for the first pod.
-	Deferred bool                   `json:"deferred,omitempty"`
 	Declared bool                   `json:"declared,omitempty"`
 	Fence    v1alpha1.FailoverFence `json:"fence,omitempty"`
+}
+
+// Sealed is what a version has of one claim.
+type Sealed struct {
+	// Version is the name of the VolumeSnapshot beside the target, UID its UID, and Volume the volume that it is of.
+	Version string                `json:"version"`
+	UID     types.UID             `json:"uid"`
+	Volume  volumesnapshot.Volume `json:"volume"`
+	// Deferred says that the storage of the target waits for the first pod.
+	Deferred bool `json:"deferred,omitempty"`
+}
+
+// At returns what the version has of the claim at an index.
+func (f *Failover) At(i int) *Sealed {
+	if i == 0 {
+		return &f.Sealed
+	}
+	return &f.Others[i-1]
 }
 
 // Group is one snapshot of several sources, so that what is copied of all of them is of one moment.
@@ -387,6 +405,7 @@ func (r *Record) Clone() *Record {
 	}
 	if r.Failover != nil {
 		own := *r.Failover
+		own.Others = slices.Clone(own.Others)
 		next.Failover = &own
 	}
 	next.Began = map[v1alpha1.MovePhase]time.Time{}
@@ -409,7 +428,9 @@ func (r *Record) Enter(phase v1alpha1.MovePhase, now time.Time) *Record {
 
 // Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
-	r.Version = version
+	if r.Version = version; r.Failover != nil && len(r.Failover.Others) > 0 {
+		r.Version = ofGroup
+	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode record of move %s/%s: %w", r.Namespace, r.Name, err)
@@ -434,8 +455,11 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("decode record of a move: %w", err)
 	}
-	if r.Version != version || r.UID == "" || r.Phase == "" {
+	if r.Version != version && r.Version != ofGroup || r.UID == "" || r.Phase == "" {
 		return nil, fmt.Errorf("decode record of a move: version %d is not one that this program writes", r.Version)
+	}
+	if f := r.Failover; f != nil && len(f.Others) != len(r.Claims)-1 && len(r.Claims) > 0 {
+		return nil, fmt.Errorf("decode record of a move: it gives %d claims versions of %d", len(r.Claims), 1+len(f.Others))
 	}
 	return r, nil
 }

@@ -28,11 +28,12 @@ func lost() decide.Outage {
 				AutomaticFailover: &v1alpha1.AutomaticFailover{After: &metav1.Duration{Duration: 5 * time.Minute}},
 			},
 		},
-		Record: &record.Record{UID: "r", Claim: "data", ClaimUID: "c", Head: backing.Ref{Cluster: keys.Home}, Sealed: []record.Version{
-			{Number: 6, Name: "replica-r-v6-1", Cut: now.Add(-time.Hour)},
-			{Number: 7, Name: "replica-r-v7-2", Cut: now.Add(-5*time.Minute - time.Second - 2*time.Minute)},
-			{Number: 8, Name: "replica-r-v8-3", Cut: now, Going: true},
-		}},
+		Record: &record.Record{UID: "r", Part: record.Part{Claim: "data", ClaimUID: "c", Head: backing.Ref{Cluster: keys.Home}},
+			Sealed: []record.Version{
+				{Number: 6, Content: record.Content{Name: "replica-r-v6-1"}, Cut: now.Add(-time.Hour)},
+				{Number: 7, Content: record.Content{Name: "replica-r-v7-2"}, Cut: now.Add(-5*time.Minute - time.Second - 2*time.Minute)},
+				{Number: 8, Content: record.Content{Name: "replica-r-v8-3"}, Cut: now, Going: true},
+			}},
 		Claim:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c"}},
 		At:     "west",
 		Silent: 5*time.Minute + time.Second, Since: now.Add(-5*time.Minute - time.Second), Now: now,

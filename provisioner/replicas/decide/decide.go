@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,9 +37,8 @@ type Observation struct {
 	RefusedAt time.Time
 	// Source and Standby are the clusters of the two.
 	Source, Standby Cluster
-	// Head is the real claim of the record's name at the standby, HeadVolume the real volume that is bound to it.
-	Head       *corev1.PersistentVolumeClaim
-	HeadVolume *corev1.PersistentVolume
+	// Claims are what was seen of each claim, in the order of the record.
+	Claims []Claim
 	// Sealed are the snapshots of this replica at the standby, by name, as far as they were read; nil: they were not.
 	Sealed map[string]types.UID
 	// Used are the names of versions that claims are to be made from, which have no volume yet.
@@ -46,10 +46,21 @@ type Observation struct {
 	// Kept says of versions by name why the standby's cluster does not let them go now, in one sentence; of one that it does not name
 	// that is not known.
 	Kept map[string]string
-	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that.
+	// Group is the one snapshot of the sources of a point of several claims.
+	Group Group
+}
+
+// Claim is what was seen of one claim.
+type Claim struct {
+	// Head is the real claim of the record's name at the standby, HeadVolume the real volume that is bound to it.
+	Head       *corev1.PersistentVolumeClaim
+	HeadVolume *corev1.PersistentVolume
+	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that. Labelled says
+	// that Origin has the label of the group.
 	Origin   *corev1.PersistentVolumeClaim
 	Snapshot Snapshot
 	Clone    *corev1.PersistentVolumeClaim
+	Labelled bool
 	// Seal is the snapshot of the head that a point makes, and SealBy the class for it; NoSeal says why there is none.
 	Seal   Snapshot
 	SealBy string
@@ -60,6 +71,13 @@ type Observation struct {
 	CopyError      string
 	// Advanced is when the copy last got further, or when this process first saw it.
 	Advanced time.Time
+}
+
+// Group is the state of a snapshot of several sources. Members are the names of the snapshots of each, in the order of the claims, once
+// all are known.
+type Group struct {
+	Snapshot
+	Members []string
 }
 
 // Cluster is the state of a cluster.
@@ -135,41 +153,59 @@ type Save struct{ Record *record.Record }
 // Forget deletes the record.
 type Forget struct{}
 
-// MakeHead creates the real claim at the standby.
-type MakeHead struct{}
+// MakeHead creates the real claim of a claim at the standby.
+type MakeHead struct{ Claim int }
 
 // DropHead deletes it.
-type DropHead struct{}
+type DropHead struct{ Claim int }
 
-// TakeSnapshot takes a snapshot of the source.
+// TakeSnapshot takes the snapshot of the source, or of all sources.
 type TakeSnapshot struct{}
 
-// MakeClone makes a claim of it.
-type MakeClone struct{}
-
-// DropSnapshot deletes the snapshot of the source.
+// DropSnapshot deletes it.
 type DropSnapshot struct{}
 
-// DropClone deletes the claim that was made of it.
-type DropClone struct{}
+// Unlabel takes the label of the group off a source.
+type Unlabel struct{ Claim int }
 
-// MakeMover makes the mover of a role, without starting it.
-type MakeMover struct{ Role moverapi.Role }
+// MakeClone makes a claim of the snapshot of a source.
+type MakeClone struct{ Claim int }
+
+// DropClone deletes it.
+type DropClone struct{ Claim int }
+
+// MakeMover makes the mover of a role for a claim, without starting it.
+type MakeMover struct {
+	Claim int
+	Role  moverapi.Role
+}
 
 // StartMover gives it its keys, and starts it.
-type StartMover struct{ Role moverapi.Role }
+type StartMover struct {
+	Claim int
+	Role  moverapi.Role
+}
 
 // GiveKeys gives it its keys again.
-type GiveKeys struct{ Role moverapi.Role }
+type GiveKeys struct {
+	Claim int
+	Role  moverapi.Role
+}
 
 // DropMover ends it.
-type DropMover struct{ Role moverapi.Role }
+type DropMover struct {
+	Claim int
+	Role  moverapi.Role
+}
 
-// Start has the movers begin a task.
-type Start struct{ Task moverapi.Task }
+// Start has the movers of a claim begin a task.
+type Start struct {
+	Claim int
+	Task  moverapi.Task
+}
 
-// TakeSeal takes the snapshot of the head.
-type TakeSeal struct{}
+// TakeSeal takes the snapshot of the head of a claim.
+type TakeSeal struct{ Claim int }
 
 // DropVersion deletes a snapshot at the standby.
 type DropVersion struct {
@@ -295,27 +331,36 @@ func keepVersions(o Observation) (Step, bool) {
 		return Step{}, false
 	}
 	r := o.Record
-	for i, version := range r.Sealed {
-		if o.Sealed[version.Name] == version.UID {
+	for i := range r.Sealed {
+		version := &r.Sealed[i]
+		there, lost := presentOf(o, version)
+		next := r.Clone()
+		switch {
+		case lost == "":
+			continue
+		case there == nil:
+			next.Sealed = slices.Delete(next.Sealed, i, i+1)
+		case !version.Going:
+			// What is left of it is of no use: a version is whole, or none.
+			next.Sealed[i].Going = true
+		default:
 			continue
 		}
-		next := r.Clone()
-		next.Sealed = slices.Delete(next.Sealed, i, i+1)
 		step := Step{Action: Save{next}}
 		if !version.Going {
 			step.Say, step.Reason = fmt.Sprintf("somebody deleted VolumeSnapshot %s/%s at the standby, which sealed the version of %s",
-				r.Head.Namespace, version.Name, version.Cut.UTC().Format(time.RFC3339)), VersionLost
+				r.Head.Namespace, lost, version.Cut.UTC().Format(time.RFC3339)), VersionLost
 		}
 		return step, true
 	}
-	for _, version := range r.Sealed {
-		if version.Going && o.Kept[version.Name] == "" {
-			return Step{Action: DropVersion{version.Name, version.UID}}, true
+	for i := range r.Sealed {
+		if next := droppable(o, &r.Sealed[i]); r.Sealed[i].Going && next != nil {
+			return Step{Action: DropVersion{next.Name, next.UID}}, true
 		}
 	}
 	// What is used stays as long as that lasts, and what the standby's owner keeps can be used as long as it is there.
 	for _, i := range Surplus(o) {
-		if o.Kept[r.Sealed[i].Name] == "" {
+		if WhyKept(o, &r.Sealed[i]) == "" {
 			next := r.Clone()
 			next.Sealed[i].Going = true
 			return Step{Action: Save{next}}, true
@@ -333,6 +378,45 @@ func Surplus(o Observation) (surplus []int) {
 	}
 	surplus = surplus[:max(0, len(surplus)-int(max(o.Replica.Spec.Versions.Keep, 1)))]
 	return slices.DeleteFunc(surplus, func(i int) bool { return slices.Contains(o.Used, o.Record.Sealed[i].Name) })
+}
+
+// WhyKept says why the standby's cluster does not let a version go now, or a part of it; empty: it does, or that is not known.
+func WhyKept(o Observation, version *record.Version) string {
+	for i := range o.Record.Len() {
+		if why := o.Kept[version.At(i).Name]; why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// droppable returns the first of a version's snapshots that is at the standby and may go, as far as that is known; nil if there is none.
+func droppable(o Observation, version *record.Version) *record.Content {
+	for i := range o.Record.Len() {
+		if has := version.At(i); isThere(o, has) && o.Kept[has.Name] == "" {
+			return has
+		}
+	}
+	return nil
+}
+
+// isThere says whether what a version has of a claim is at the standby.
+func isThere(o Observation, has *record.Content) bool {
+	return has.UID != "" && o.Sealed[has.Name] == has.UID
+}
+
+// presentOf returns the first of a version's snapshots that is at the standby, nil if none is, and the name of the first one that is not,
+// empty if all are.
+func presentOf(o Observation, version *record.Version) (there *record.Content, lost string) {
+	for i := range o.Record.Len() {
+		switch has := version.At(i); {
+		case !isThere(o, has):
+			lost = cmp.Or(lost, has.Name)
+		case there == nil:
+			there = has
+		}
+	}
+	return there, lost
 }
 
 // remove is the step by which all goes that was made for a replica.
@@ -370,11 +454,17 @@ func remove(o Observation) Step {
 		}
 		return Step{Action: DropVersion{name, o.Sealed[name]}, Say: "the versions at the standby are removed", Reason: BeingRemoved}
 	}
-	if isHead(o) {
-		if o.Head.DeletionTimestamp == nil {
-			return Step{Action: DropHead{}}
+	if step, ok := each(o, func(i int) (Step, bool) {
+		switch {
+		case !isHead(o, i):
+			return Step{}, false
+		case o.Claims[i].Head.DeletionTimestamp == nil:
+			return Step{Action: DropHead{i}}, true
 		}
-		return Step{Say: fmt.Sprintf("waiting until real claim %s at the standby is gone", r.Head.Key()), Reason: BeingRemoved, After: seldom}
+		return Step{Say: fmt.Sprintf("waiting until real claim %s at the standby is gone", r.At(i).Head.Key()), Reason: BeingRemoved,
+			After: seldom}, true
+	}); ok {
+		return step
 	}
 	if kept != "" {
 		return Step{Reason: BeingRemoved, After: KeptFor, Say: fmt.Sprintf("the versions that are left (%d) are removed once they may be; "+
@@ -384,8 +474,23 @@ func remove(o Observation) Step {
 	return Step{Action: Forget{}}
 }
 
-// isHead says whether the real claim at the standby is ours.
-func isHead(o Observation) bool {
-	return o.Head != nil && o.Head.Labels[keys.ReplicaOf] == string(o.Record.UID) &&
-		(o.Record.Head.UID == "" || o.Head.UID == o.Record.Head.UID)
+// each returns the first step that something is to be done for a claim, else the first one that something is waited for; false if there
+// is neither.
+func each(o Observation, of func(i int) (Step, bool)) (first Step, found bool) {
+	for i := range o.Record.Len() {
+		step, ok := of(i)
+		switch {
+		case ok && step.Action != nil:
+			return step, true
+		case ok && !found:
+			first, found = step, true
+		}
+	}
+	return first, found
+}
+
+// isHead says whether the real claim of a claim at the standby is ours.
+func isHead(o Observation, i int) bool {
+	head, known := o.Claims[i].Head, o.Record.At(i).Head
+	return head != nil && head.Labels[keys.ReplicaOf] == string(o.Record.UID) && (known.UID == "" || head.UID == known.UID)
 }

@@ -24,9 +24,10 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // observation is one of a replica with sealed versions, each a minute after the one before, the last at noon.
 func observation(versions int) decide.Observation {
-	r := &record.Record{UID: "r1", Namespace: "shop", Name: "data", Claim: "data", ClaimUID: "c1", Epoch: 1, Last: int64(versions),
-		Head: backing.Ref{Cluster: "west", Namespace: "shop", Name: "replica-r1", UID: "h1"}}
+	r := &record.Record{UID: "r1", Namespace: "shop", Name: "data", Epoch: 1, Last: int64(versions),
+		Part: record.Part{Claim: "data", ClaimUID: "c1", Head: backing.Ref{Cluster: "west", Namespace: "shop", Name: "replica-r1", UID: "h1"}}}
 	o := decide.Observation{Now: noon.Add(time.Second), Record: r, MayBegin: true, Sealed: map[string]types.UID{},
+		Claims: make([]decide.Claim, 1),
 		Replica: &v1alpha1.VolumeReplica{
 			ObjectMeta: metav1.ObjectMeta{UID: "r1", Finalizers: []string{keys.ReplicaFinalizer}},
 			Spec: v1alpha1.VolumeReplicaSpec{Claims: []string{"data"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west"}},
@@ -34,7 +35,8 @@ func observation(versions int) decide.Observation {
 		}}
 	for i := range versions {
 		name := fmt.Sprintf("v%d", i+1)
-		r.Sealed = append(r.Sealed, record.Version{Name: name, UID: types.UID(name), Cut: noon.Add(time.Duration(i-versions+1) * time.Minute),
+		r.Sealed = append(r.Sealed, record.Version{Content: record.Content{Name: name, UID: types.UID(name)},
+			Cut:  noon.Add(time.Duration(i-versions+1) * time.Minute),
 			Took: 30 * time.Second})
 		o.Sealed[name] = types.UID(name)
 	}
@@ -193,12 +195,12 @@ func TestAllGoesWithTheReplica(t *testing.T) {
 	t.Run("a claim at the standby that is not ours stays", func(t *testing.T) {
 		o := observation(0)
 		deleted(&o)
-		o.Head = head("another")
+		o.Claims[0].Head = head("another")
 		assert.Equal(t, decide.Forget{}, decide.Next(o).Action)
-		o.Head = head("h1")
-		o.Head.Labels = nil
+		o.Claims[0].Head = head("h1")
+		o.Claims[0].Head.Labels = nil
 		assert.Equal(t, decide.Forget{}, decide.Next(o).Action)
-		o.Head = head("h1")
+		o.Claims[0].Head = head("h1")
 		assert.Equal(t, decide.DropHead{}, decide.Next(o).Action)
 	})
 	t.Run("nobody took our finalizer off by hand", func(t *testing.T) {
@@ -211,10 +213,11 @@ func TestAllGoesWithTheReplica(t *testing.T) {
 // copies is an observation of a point whose movers run, and do a task.
 func copies(task *moverapi.TaskStatus) decide.Observation {
 	o := observation(1)
-	o.Record.Point = &record.Point{Number: 2, Stage: record.Copy, Since: noon, Cut: noon, Expect: []byte(`"s"`), Copied: true}
-	o.Head, o.Clone = head("h1"), &corev1.PersistentVolumeClaim{}
-	o.Reader, o.Writer = movers.State{Exists: true, Running: true}, movers.State{Exists: true, Running: true}
-	o.Copy, o.Advanced = &moverapi.Status{Connected: true, Task: task}, noon
+	o.Record.Point = &record.Point{Number: 2, Stage: record.Copy, Since: noon, Cut: noon,
+		Session: record.Session{Expect: []byte(`"s"`), Copied: true}}
+	o.Claims[0] = decide.Claim{Head: head("h1"), Clone: &corev1.PersistentVolumeClaim{},
+		Reader: movers.State{Exists: true, Running: true}, Writer: movers.State{Exists: true, Running: true},
+		Copy: &moverapi.Status{Connected: true, Task: task}, Advanced: noon}
 	return o
 }
 
@@ -235,9 +238,11 @@ func TestWhatIsNotWholeIsNotSealed(t *testing.T) {
 			why: "differs from what was copied"},
 		"the mover gave up": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Failed, Error: "no room"}),
 			stage: record.Clean, why: "the mover gave up: no room"},
-		"the head was deleted": {o: copies(nil), tune: func(o *decide.Observation) { o.Head = nil }, stage: record.Clean,
+		"the head was deleted": {o: copies(nil), tune: func(o *decide.Observation) { o.Claims[0].Head = nil }, stage: record.Clean,
 			why: "somebody deleted real claim shop/replica-r1 at the standby"},
-		"it stands still": {o: copies(nil), tune: func(o *decide.Observation) { o.Copy.Connected, o.Now = false, noon.Add(11*time.Minute) },
+		"it stands still": {o: copies(nil), tune: func(o *decide.Observation) {
+			o.Claims[0].Copy.Connected, o.Now = false, noon.Add(11*time.Minute)
+		},
 			stage: record.Clean, why: "the copy has stood still for 10m0s: waiting until the movers reach each other"},
 		"its cluster is gone for good": {o: copies(nil), tune: func(o *decide.Observation) {
 			o.Source = decide.Cluster{Unusable: "there is no RemoteCluster east", Gone: true}
@@ -256,7 +261,7 @@ func TestWhatIsNotWholeIsNotSealed(t *testing.T) {
 		})
 	}
 	o := copies(nil)
-	o.Copy.Connected, o.Now, o.Advanced = false, noon.Add(time.Hour), noon.Add(55*time.Minute)
+	o.Claims[0].Copy.Connected, o.Now, o.Claims[0].Advanced = false, noon.Add(time.Hour), noon.Add(55*time.Minute)
 	assert.Nil(t, decide.Next(o).Action, "it got further, or was first seen, a moment ago")
 	o = copies(nil)
 	o.Standby.Unusable = "cluster west does not answer"
@@ -294,12 +299,12 @@ func TestAVersionThatItsClusterKeepsStaysAndGoesLater(t *testing.T) {
 func TestARemovalSaysWhichVersionsTheirClusterKeeps(t *testing.T) {
 	o := observation(2)
 	o.Replica.DeletionTimestamp = &metav1.Time{Time: noon}
-	o.Head = head("h1")
+	o.Claims[0].Head = head("h1")
 	o.Kept = map[string]string{"v2": "cluster west: its owner keeps it until noon"}
 	assert.Equal(t, decide.DropVersion{Name: "v1", UID: "v1"}, decide.Next(o).Action)
 	delete(o.Sealed, "v1")
 	assert.Equal(t, decide.DropHead{}, decide.Next(o).Action)
-	o.Head = nil
+	o.Claims[0].Head = nil
 	step := decide.Next(o)
 	assert.Nil(t, step.Action)
 	assert.Equal(t, decide.BeingRemoved, step.Reason)
@@ -315,8 +320,8 @@ func TestARemovalSaysWhichVersionsTheirClusterKeeps(t *testing.T) {
 func TestAPointThatFailsLeavesWhatItsClusterKeeps(t *testing.T) {
 	o := observation(1)
 	o.Record.Last, o.Record.Point = 2, &record.Point{Number: 2, Stage: record.Clean, Cut: noon, Why: "no room"}
-	name := o.Record.SealName()
-	o.Seal = decide.Snapshot{Exists: true, UID: "s2"}
+	name := o.Record.SealName(0)
+	o.Claims[0].Seal = decide.Snapshot{Exists: true, UID: "s2"}
 	assert.Equal(t, decide.DropVersion{Name: name, UID: "s2"}, decide.Next(o).Action)
 	o.Kept = map[string]string{name: "kept"}
 	save, ok := decide.Next(o).Action.(decide.Save)

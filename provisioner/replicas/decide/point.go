@@ -3,6 +3,7 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,7 +54,7 @@ func point(o Observation) Step {
 		}
 		next := o.Record.Clone()
 		if next.Point = nil; p.Why != "" {
-			if o.Seal.Exists && o.Kept[o.Record.SealName()] != "" {
+			if slices.ContainsFunc(o.Claims, func(seen Claim) bool { return seen.Seal.Exists }) {
 				// It counts as no version, and goes once it may.
 				next.Sealed = append(next.Sealed, versionOf(o))
 				next.Sealed[len(next.Sealed)-1].Going = true
@@ -81,54 +82,113 @@ func wait(format string, args ...any) Step {
 
 // cut makes what is copied, and where to.
 func cut(o Observation) Step {
-	r, p, s := o.Record, o.Record.Point, o.Snapshot
-	late := o.Now.Sub(p.Since)
 	if o.Source.Unusable != "" {
 		return away(o.Source.Unusable)
 	}
-	switch {
-	case s.Wrong:
-		return giveUp(o, s.Problem)
-	case o.Origin == nil || o.Origin.UID != p.Source.UID:
-		return giveUp(o, fmt.Sprintf("real claim %s is gone, or another", p.Source.Key()))
-	case o.Clone != nil && (o.Clone.DeletionTimestamp != nil || !isFrom(o.Clone, r.PointName())):
-		return giveUp(o, fmt.Sprintf("real claim %s/%s is not the one that this point made, or somebody deleted it", o.Clone.Namespace,
-			o.Clone.Name))
-	case o.Clone != nil:
-	case late > snapshotPatience || s.Problem != "" && late > patience:
-		return giveUp(o, fmt.Sprintf("the snapshot of the volume was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
-			"no reason is given")))
-	case s.Leaving:
-		return giveUp(o, "somebody deleted the snapshot of the volume")
-	case !s.Exists:
-		return Step{Action: TakeSnapshot{}}
-	case !s.Ready:
-		return wait("waiting until the snapshot of the volume is ready%s", sentence.Prefixed(": ", s.Problem))
-	default:
-		return Step{Action: MakeClone{}}
+	if step, ok := cutGroup(o); ok {
+		return step
+	}
+	if step, ok := each(o, func(i int) (Step, bool) { return cutOne(o, i) }); ok {
+		return step
 	}
 	if o.Standby.Unusable != "" {
 		return away(o.Standby.Unusable)
 	}
-	switch h := o.Head; {
-	case h == nil && r.Head.UID != "":
-		// The versions are snapshots of their own: they stay.
-		next := r.Clone()
-		next.Head.UID = ""
-		return Step{Action: Save{next}, Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point copies all again",
-			r.Head.Key()), Reason: PointFailed}
-	case h == nil:
-		return Step{Action: MakeHead{}}
-	case !isHead(o):
-		return giveUp(o, fmt.Sprintf("a claim %s is at the standby already and is not this replica's: remove it there", r.Head.Key()))
-	case h.DeletionTimestamp != nil:
-		return giveUp(o, fmt.Sprintf("real claim %s at the standby is being deleted", r.Head.Key()))
-	case r.Head.UID == "":
-		next := r.Clone()
-		next.Head.UID = h.UID
-		return Step{Action: Save{next}}
+	if step, ok := each(o, func(i int) (Step, bool) { return findHead(o, i) }); ok {
+		return step
 	}
-	return Step{Action: Save{r.Enter(record.Copy, o.Now)}}
+	return Step{Action: Save{o.Record.Enter(record.Copy, o.Now)}}
+}
+
+// cutGroup takes the one snapshot of several sources; false once it is known which snapshots it has.
+func cutGroup(o Observation) (Step, bool) {
+	p, g := o.Record.Point, o.Group
+	switch {
+	case p.Group == nil:
+		return Step{}, false
+	case p.Group.UID != "":
+		return unlabel(o)
+	}
+	for i := range o.Record.Len() {
+		if origin, source := o.Claims[i].Origin, p.At(i).Source; origin == nil || origin.UID != source.UID {
+			return giveUp(o, fmt.Sprintf("real claim %s is gone, or another", source.Key())), true
+		}
+	}
+	switch late := o.Now.Sub(p.Since); {
+	case g.Wrong:
+		return giveUp(o, g.Problem), true
+	case late > snapshotPatience || g.Problem != "" && late > patience:
+		return giveUp(o, fmt.Sprintf("the snapshot of all volumes was not ready within %s: %s", late.Round(time.Second), cmp.Or(g.Problem,
+			"no reason is given"))), true
+	case g.Leaving:
+		return giveUp(o, "somebody deleted the snapshot of all volumes"), true
+	case !g.Exists:
+		return Step{Action: TakeSnapshot{}}, true
+	case !g.Ready || len(g.Members) != o.Record.Len():
+		return wait("waiting until the snapshot of all volumes is ready%s", sentence.Prefixed(": ", g.Problem)), true
+	}
+	next := o.Record.Clone()
+	next.Point.Group.UID = g.UID
+	for i, name := range g.Members {
+		next.Point.At(i).Taken = name
+	}
+	return Step{Action: Save{next}}, true
+}
+
+// unlabel takes off the sources the label by which the snapshot controller finds them; false if none has it.
+func unlabel(o Observation) (Step, bool) {
+	return each(o, func(i int) (Step, bool) { return Step{Action: Unlabel{i}}, o.Claims[i].Labelled })
+}
+
+// cutOne makes what is copied of a claim; false once it is there.
+func cutOne(o Observation, i int) (Step, bool) {
+	r, p, seen := o.Record, o.Record.Point, o.Claims[i]
+	known, s := p.At(i), seen.Snapshot
+	late := o.Now.Sub(p.Since)
+	switch {
+	case s.Wrong:
+		return giveUp(o, s.Problem), true
+	case seen.Origin == nil || seen.Origin.UID != known.Source.UID:
+		return giveUp(o, fmt.Sprintf("real claim %s is gone, or another", known.Source.Key())), true
+	case seen.Clone != nil && (seen.Clone.DeletionTimestamp != nil || !isFrom(seen.Clone, cmp.Or(known.Taken, r.PointName(i)))):
+		return giveUp(o, fmt.Sprintf("real claim %s/%s is not the one that this point made, or somebody deleted it", seen.Clone.Namespace,
+			seen.Clone.Name)), true
+	case seen.Clone != nil:
+		return Step{}, false
+	case late > snapshotPatience || s.Problem != "" && late > patience:
+		return giveUp(o, fmt.Sprintf("the snapshot of the volume was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
+			"no reason is given"))), true
+	case s.Leaving, !s.Exists && known.Taken != "":
+		return giveUp(o, "somebody deleted the snapshot of the volume"), true
+	case !s.Exists:
+		return Step{Action: TakeSnapshot{}}, true
+	case !s.Ready:
+		return wait("waiting until the snapshot of the volume is ready%s", sentence.Prefixed(": ", s.Problem)), true
+	}
+	return Step{Action: MakeClone{i}}, true
+}
+
+// findHead makes the head of a claim; false once it is there.
+func findHead(o Observation, i int) (Step, bool) {
+	h, known := o.Claims[i].Head, o.Record.At(i).Head
+	next := o.Record.Clone()
+	switch {
+	case h == nil && known.UID != "":
+		// The versions are snapshots of their own: they stay.
+		next.At(i).Head.UID = ""
+		return Step{Action: Save{next}, Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point copies all again",
+			known.Key()), Reason: PointFailed}, true
+	case h == nil:
+		return Step{Action: MakeHead{i}}, true
+	case !isHead(o, i):
+		return giveUp(o, fmt.Sprintf("a claim %s is at the standby already and is not this replica's: remove it there", known.Key())), true
+	case h.DeletionTimestamp != nil:
+		return giveUp(o, fmt.Sprintf("real claim %s at the standby is being deleted", known.Key())), true
+	case known.UID == "":
+		next.At(i).Head.UID = h.UID
+		return Step{Action: Save{next}}, true
+	}
+	return Step{}, false
 }
 
 // isFrom says whether a claim was made of the snapshot of a name.
@@ -137,21 +197,33 @@ func isFrom(claim *corev1.PersistentVolumeClaim, snapshot string) bool {
 	return from != nil && from.Kind == volumesnapshot.Kind && from.Name == snapshot
 }
 
-// copyOver brings the head to what the point is of, and compares both.
+// copyOver brings the heads to what the point is of, and compares both.
 func copyOver(o Observation) Step {
-	r, p := o.Record, o.Record.Point
 	switch {
 	case o.Source.Unusable != "":
 		return away(o.Source.Unusable)
 	case o.Standby.Unusable != "":
 		return away(o.Standby.Unusable)
-	case !isHead(o) || o.Head.DeletionTimestamp != nil:
-		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", r.Head.Key()))
-	case o.Clone == nil || o.Clone.DeletionTimestamp != nil:
-		return giveUp(o, "somebody deleted the claim that was made of the snapshot")
 	}
-	if step, ok := runMovers(o); ok {
+	if step, ok := each(o, func(i int) (Step, bool) { return copyOne(o, i) }); ok {
 		return step
+	}
+	return Step{Action: Save{o.Record.Enter(record.Settle, o.Now)}}
+}
+
+// copyOne brings the head of a claim to what the point is of, and compares both; false once that is done.
+func copyOne(o Observation, i int) (Step, bool) {
+	p, seen := o.Record.Point.At(i), o.Claims[i]
+	switch {
+	case !isHead(o, i) || seen.Head.DeletionTimestamp != nil:
+		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", o.Record.At(i).Head.Key())), true
+	case p.Root != "":
+		return Step{}, false
+	case seen.Clone == nil || seen.Clone.DeletionTimestamp != nil:
+		return giveUp(o, "somebody deleted the claim that was made of the snapshot"), true
+	}
+	if step, ok := runMovers(o, i); ok {
+		return step, true
 	}
 	task := moverapi.Task{ID: "verify", Kind: moverapi.Verify}
 	switch {
@@ -161,28 +233,32 @@ func copyOver(o Observation) Step {
 		// Nobody writes to what was made of a snapshot.
 		task = moverapi.Task{ID: "final", Kind: moverapi.Final}
 	}
-	done, step, ok := runTask(o, task)
-	next := r.Clone()
+	done, step, ok := runTask(o, i, task)
+	next := o.Record.Clone()
 	switch {
 	case !ok:
-		return step
+		return step, true
 	case task.Kind == moverapi.Prepare:
 		if why := whyNotWhole(done.Prepared); why != "" {
-			return giveUp(o, why)
+			return giveUp(o, why), true
 		}
-		next.Point.Expect = done.Prepared.Source
-		return Step{Action: Save{next}}
+		next.Point.At(i).Expect = done.Prepared.Source
+		return Step{Action: Save{next}}, true
 	case task.Kind == moverapi.Final:
-		next.Point.Copied, next.Point.Sent = true, done.Progress.BytesSent
-		return Step{Action: Save{next}}
+		next.Point.At(i).Copied, next.Point.At(i).Sent = true, done.Progress.BytesSent
+		return Step{Action: Save{next}}, true
 	}
 	if v := done.Verified; v == nil || !v.Equal || v.TargetRoot == "" {
 		return giveUp(o, "the copy at the standby differs from what was copied"+sentence.Prefixed(": ", firstDifference(v))+
-			"; this point is not sealed, and the versions before it stay: see the health of the storage in both clusters")
+			"; this point is not sealed, and the versions before it stay: see the health of the storage in both clusters"), true
 	}
-	next = r.Enter(record.Settle, o.Now)
-	next.Point.Root = done.Verified.TargetRoot
-	return Step{Action: Save{next}}
+	next.Point.At(i).Root = done.Verified.TargetRoot
+	for i := range next.Len() {
+		if next.Point.At(i).Root == "" {
+			return Step{Action: Save{next}}, true
+		}
+	}
+	return Step{Action: Save{next.Enter(record.Settle, o.Now)}}, true
 }
 
 func firstDifference(v *moverapi.Verified) string {
@@ -192,37 +268,37 @@ func firstDifference(v *moverapi.Verified) string {
 	return v.Differences[0].Path + ": " + v.Differences[0].What
 }
 
-// runMovers is the next step by which both movers run and reach each other; false once they do.
-func runMovers(o Observation) (Step, bool) {
-	waiting := ""
+// runMovers is the next step by which both movers of a claim run and reach each other; false once they do.
+func runMovers(o Observation, i int) (Step, bool) {
+	seen, waiting := o.Claims[i], ""
 	for _, end := range []struct {
 		role moverapi.Role
 		at   string
 		m    movers.State
-	}{{moverapi.Sender, "source", o.Reader}, {moverapi.Receiver, "standby", o.Writer}} {
+	}{{moverapi.Sender, "source", seen.Reader}, {moverapi.Receiver, "standby", seen.Writer}} {
 		switch m := end.m; {
 		case !m.Exists:
-			return Step{Action: MakeMover{end.role}}, true
+			return Step{Action: MakeMover{i, end.role}}, true
 		case m.Ended && !m.Leaving:
-			return Step{Action: DropMover{end.role}}, true
+			return Step{Action: DropMover{i, end.role}}, true
 		case m.Unstarted && !m.Leaving:
-			return Step{Action: StartMover{end.role}}, true
+			return Step{Action: StartMover{i, end.role}}, true
 		case m.Keyless && !m.Leaving:
-			return Step{Action: GiveKeys{end.role}}, true
+			return Step{Action: GiveKeys{i, end.role}}, true
 		case !m.Running && waiting == "":
 			waiting = fmt.Sprintf("waiting until the mover at the %s runs%s", end.at, sentence.Prefixed(": ", m.Problem))
 		}
 	}
 	switch {
 	case waiting != "":
-	case o.Copy == nil:
-		waiting = "waiting until the mover at the source answers: " + o.CopyError
-	case !o.Copy.Connected:
-		waiting = "waiting until the movers reach each other: " + o.Copy.ConnectionError
+	case seen.Copy == nil:
+		waiting = "waiting until the mover at the source answers: " + seen.CopyError
+	case !seen.Copy.Connected:
+		waiting = "waiting until the movers reach each other: " + seen.Copy.ConnectionError
 	}
 	since := o.Record.Point.Since
-	if o.Advanced.After(since) {
-		since = o.Advanced
+	if seen.Advanced.After(since) {
+		since = seen.Advanced
 	}
 	if o.Now.Sub(since) > patience {
 		return giveUp(o, fmt.Sprintf("the copy has stood still for %s%s", patience, sentence.Prefixed(": ", waiting))), true
@@ -230,15 +306,16 @@ func runMovers(o Observation) (Step, bool) {
 	return wait("%s", waiting), waiting != ""
 }
 
-// runTask makes the movers do a task. With ok it is done; otherwise step is the next one.
-func runTask(o Observation, task moverapi.Task) (done *moverapi.TaskStatus, step Step, ok bool) {
-	task.Expect = o.Record.Point.Expect
+// runTask makes the movers of a claim do a task. With ok it is done; otherwise step is the next one.
+func runTask(o Observation, i int, task moverapi.Task) (done *moverapi.TaskStatus, step Step, ok bool) {
+	task.Expect = o.Record.Point.At(i).Expect
 	if o.Replica != nil && o.Replica.Spec.BandwidthLimit != nil {
-		task.BytesPerSecond = o.Replica.Spec.BandwidthLimit.Value()
+		// The claims of a group travel beside each other.
+		task.BytesPerSecond = max(1, o.Replica.Spec.BandwidthLimit.Value()/int64(o.Record.Len()))
 	}
-	switch status := o.Copy.Task; {
+	switch status := o.Claims[i].Copy.Task; {
 	case status == nil || status.ID != task.ID || status.State == moverapi.Cancelled:
-		return nil, Step{Action: Start{task}}, false
+		return nil, Step{Action: Start{i, task}}, false
 	case status.State == moverapi.Failed:
 		return nil, giveUp(o, "the mover gave up: "+status.Error), false
 	case status.State == moverapi.Done:
@@ -262,37 +339,45 @@ func whyNotWhole(p *moverapi.Prepared) string {
 	return ""
 }
 
-// settle ends both movers: what is sealed is what they left.
+// settle ends all movers: what is sealed is what they left.
 func settle(o Observation) Step {
 	if step, ok := endMovers(o); ok {
 		return step
 	}
-	switch {
-	case !isHead(o) || o.HeadVolume == nil || o.HeadVolume.Spec.CSI == nil:
-		return giveUp(o, fmt.Sprintf("real claim %s at the standby is gone, or not bound to a volume of a CSI driver", o.Record.Head.Key()))
-	case o.SealBy == "":
-		return giveUp(o, "no snapshot can be taken at the standby: "+o.NoSeal)
-	}
 	next := o.Record.Enter(record.Seal, o.Now)
-	next.Point.SealBy = o.SealBy
-	next.Point.Head = volumesnapshot.Volume{Driver: o.HeadVolume.Spec.CSI.Driver, Handle: o.HeadVolume.Spec.CSI.VolumeHandle}
+	for i, seen := range o.Claims {
+		switch {
+		case !isHead(o, i) || seen.HeadVolume == nil || seen.HeadVolume.Spec.CSI == nil:
+			return giveUp(o, fmt.Sprintf("real claim %s at the standby is gone, or not bound to a volume of a CSI driver",
+				o.Record.At(i).Head.Key()))
+		case seen.SealBy == "":
+			return giveUp(o, "no snapshot can be taken at the standby: "+seen.NoSeal)
+		}
+		next.Point.At(i).SealBy = seen.SealBy
+		next.Point.At(i).Head = volumesnapshot.Volume{Driver: seen.HeadVolume.Spec.CSI.Driver, Handle: seen.HeadVolume.Spec.CSI.VolumeHandle}
+	}
 	return Step{Action: Save{next}}
 }
 
-// endMovers is the step by which both movers end; false once they have.
+// endMovers is the step by which all movers end; false once they have.
 func endMovers(o Observation) (Step, bool) {
+	return each(o, func(i int) (Step, bool) { return endMoversOf(o, i) })
+}
+
+// endMoversOf is that of one claim.
+func endMoversOf(o Observation, i int) (Step, bool) {
 	for _, end := range []struct {
 		role    moverapi.Role
 		at      string
 		cluster Cluster
 		m       movers.State
-	}{{moverapi.Receiver, "standby", o.Standby, o.Writer}, {moverapi.Sender, "source", o.Source, o.Reader}} {
+	}{{moverapi.Receiver, "standby", o.Standby, o.Claims[i].Writer}, {moverapi.Sender, "source", o.Source, o.Claims[i].Reader}} {
 		switch {
 		case end.cluster.Gone:
 		case end.cluster.Unusable != "":
 			return away(end.cluster.Unusable), true
 		case end.m.Exists && !end.m.Leaving:
-			return Step{Action: DropMover{end.role}}, true
+			return Step{Action: DropMover{i, end.role}}, true
 		case end.m.Exists:
 			return wait("waiting until the mover at the %s has ended%s", end.at, sentence.Prefixed(": ", end.m.Problem)), true
 		}
@@ -300,66 +385,107 @@ func endMovers(o Observation) (Step, bool) {
 	return Step{}, false
 }
 
-// seal takes the snapshot of the head, and writes down the version.
+// seal takes the snapshots of the heads, and writes down the version once all are there.
 func seal(o Observation) Step {
-	r, p, s := o.Record, o.Record.Point, o.Seal
-	late := o.Now.Sub(p.Since)
-	switch {
-	case o.Standby.Unusable != "":
+	if o.Standby.Unusable != "" {
 		return away(o.Standby.Unusable)
-	case s.Wrong:
-		return giveUp(o, s.Problem)
-	case s.Exists && s.Leaving:
-		return giveUp(o, "somebody deleted the snapshot that was to seal it")
-	case late > snapshotPatience || s.Problem != "" && late > patience:
-		return giveUp(o, fmt.Sprintf("the snapshot at the standby was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
-			"no reason is given")))
-	case !s.Exists && !isHead(o):
-		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", r.Head.Key()))
-	case !s.Exists:
-		return Step{Action: TakeSeal{}}
-	case !s.Ready:
-		return wait("waiting until the snapshot at the standby is ready%s", sentence.Prefixed(": ", s.Problem))
 	}
-	next := r.Enter(record.Clean, o.Now)
+	if step, ok := each(o, func(i int) (Step, bool) { return sealOne(o, i) }); ok {
+		return step
+	}
+	p := o.Record.Point
+	next := o.Record.Enter(record.Clean, o.Now)
 	next.Sealed = append(next.Sealed, versionOf(o))
 	next.Failures, next.Failed, next.Why = 0, time.Time{}, ""
 	return Step{Action: Save{next}, Say: fmt.Sprintf("point %d is sealed", p.Number)}
 }
 
-// versionOf is the version that the snapshot of the head seals.
+// versionOf is the version that the snapshots of the heads seal.
 func versionOf(o Observation) record.Version {
 	r, p := o.Record, o.Record.Point
-	return record.Version{
-		Number: p.Number, Epoch: r.Epoch, Name: r.SealName(), UID: o.Seal.UID, Cut: p.Cut, Took: o.Now.Sub(p.Cut), Root: p.Root, Sent: p.Sent,
-		Volume: p.Head,
+	version := record.Version{Number: p.Number, Epoch: r.Epoch, Cut: p.Cut, Took: o.Now.Sub(p.Cut),
+		Others: slices.Repeat([]record.Content{{}}, len(r.Others))}
+	for i := range r.Len() {
+		known := p.At(i)
+		*version.At(i) = record.Content{Name: r.SealName(i), UID: o.Claims[i].Seal.UID, Root: known.Root, Sent: known.Sent, Volume: known.Head}
 	}
+	return version
+}
+
+// sealOne takes the snapshot of the head of a claim; false once it is ready.
+func sealOne(o Observation, i int) (Step, bool) {
+	s := o.Claims[i].Seal
+	late := o.Now.Sub(o.Record.Point.Since)
+	switch {
+	case s.Wrong:
+		return giveUp(o, s.Problem), true
+	case s.Exists && s.Leaving:
+		return giveUp(o, "somebody deleted the snapshot that was to seal it"), true
+	case late > snapshotPatience || s.Problem != "" && late > patience:
+		return giveUp(o, fmt.Sprintf("the snapshot at the standby was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
+			"no reason is given"))), true
+	case !s.Exists && !isHead(o, i):
+		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", o.Record.At(i).Head.Key())), true
+	case !s.Exists:
+		return Step{Action: TakeSeal{i}}, true
+	case !s.Ready:
+		return wait("waiting until the snapshot at the standby is ready%s", sentence.Prefixed(": ", s.Problem)), true
+	}
+	return Step{}, false
 }
 
 // clean is the step by which all goes that a point has made but what it sealed; false once it is gone. What is in a cluster that has no
 // RemoteCluster any more stays.
 func clean(o Observation) (Step, bool) {
-	p, s := o.Record.Point, o.Snapshot
 	if step, ok := endMovers(o); ok {
 		return step, true
 	}
-	if p.Why != "" && !o.Standby.Gone && o.Seal.Exists && o.Kept[o.Record.SealName()] == "" {
-		if o.Seal.Leaving {
-			return wait("waiting until the snapshot at the standby is gone"), true
+	if step, ok := each(o, func(i int) (Step, bool) { return dropSeal(o, i) }); ok {
+		return step, true
+	}
+	if o.Source.Gone {
+		return Step{}, false
+	}
+	if step, ok := each(o, func(i int) (Step, bool) { return dropClone(o, i) }); ok {
+		return step, true
+	}
+	s := o.Claims[0].Snapshot
+	if o.Record.Point.Group != nil {
+		if step, ok := unlabel(o); ok {
+			return step, true
 		}
-		return Step{Action: DropVersion{o.Record.SealName(), o.Seal.UID}}, true
+		// Those that it has go with it.
+		s = o.Group.Snapshot
 	}
 	switch {
-	case o.Source.Gone:
-		return Step{}, false
-	case o.Clone != nil && o.Clone.DeletionTimestamp == nil:
-		return Step{Action: DropClone{}}, true
-	case o.Clone != nil:
-		return wait("waiting until real claim %s/%s, which was made of a snapshot, is gone", o.Clone.Namespace, o.Clone.Name), true
 	case s.Exists && !s.Leaving:
 		return Step{Action: DropSnapshot{}}, true
 	case s.Exists:
 		return wait("waiting until the snapshot of the volume is gone%s", sentence.Prefixed(": ", s.Problem)), true
 	}
 	return Step{}, false
+}
+
+// dropSeal is the step by which the snapshot of a head goes that seals nothing.
+func dropSeal(o Observation, i int) (Step, bool) {
+	switch s := o.Claims[i].Seal; {
+	case o.Record.Point.Why == "" || o.Standby.Gone || !s.Exists || o.Kept[o.Record.SealName(i)] != "":
+		return Step{}, false
+	case s.Leaving:
+		return wait("waiting until the snapshot at the standby is gone"), true
+	default:
+		return Step{Action: DropVersion{o.Record.SealName(i), s.UID}}, true
+	}
+}
+
+// dropClone is the step by which the claim goes that was made of the snapshot of a source.
+func dropClone(o Observation, i int) (Step, bool) {
+	switch clone := o.Claims[i].Clone; {
+	case clone == nil:
+		return Step{}, false
+	case clone.DeletionTimestamp == nil:
+		return Step{Action: DropClone{i}}, true
+	default:
+		return wait("waiting until real claim %s/%s, which was made of a snapshot, is gone", clone.Namespace, clone.Name), true
+	}
 }

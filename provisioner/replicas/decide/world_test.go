@@ -1,6 +1,7 @@
 package decide_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -25,29 +26,45 @@ func head(uid types.UID) *corev1.PersistentVolumeClaim {
 		Labels: map[string]string{keys.ReplicaOf: "r1"}}}
 }
 
-// world is a source, a standby and what is between them. The content of a volume is a number that grows with each write.
+// world is a source of some claims, a standby and what is between them. The content of a volume is a number that grows with each write,
+// which the application writes to all volumes.
 type world struct {
 	t       *testing.T
 	random  *rand.Rand
 	o       decide.Observation
 	source  int
 	cut     int
-	clone   int
-	content int // of the head; -1: torn
-	task    *moverapi.TaskStatus
+	copies  []content
 	sealed  map[string]int
 	n       int
 	failing bool
+	// spoils has somebody delete snapshots of versions.
+	spoils bool
 }
 
-func newWorld(t *testing.T, seed uint64) *world {
+// content is the copy of a claim for a point.
+type content struct {
+	clone int
+	head  int // -1: torn
+	task  *moverapi.TaskStatus
+}
+
+func newWorld(t *testing.T, seed uint64, claims int) *world {
 	o := observation(0)
 	o.Record.Head.UID = ""
-	o.Head, o.Sealed, o.Kept = nil, map[string]types.UID{}, map[string]string{}
-	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), o: o, source: 1, sealed: map[string]int{}, failing: true}
-	w.o.Origin = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "s1"}}
+	for i := 1; i < claims; i++ {
+		o.Record.Others = append(o.Record.Others, o.Record.Part)
+	}
+	o.Sealed, o.Kept, o.Claims = map[string]types.UID{}, map[string]string{}, make([]decide.Claim, claims)
+	w := &world{t: t, random: rand.New(rand.NewPCG(seed, 1)), o: o, source: 1, sealed: map[string]int{}, failing: true,
+		copies: make([]content, claims)}
+	for i := range w.o.Claims {
+		w.o.Claims[i].Origin = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: sourceUID(i)}}
+	}
 	return w
 }
+
+func sourceUID(i int) types.UID { return types.UID(fmt.Sprintf("s%d", i)) }
 
 func (w *world) uid() types.UID { w.n++; return types.UID(fmt.Sprintf("u%d", w.n)) }
 
@@ -73,37 +90,30 @@ func (w *world) step() bool {
 func (w *world) happen() {
 	o := &w.o
 	o.Source, o.Standby = decide.Cluster{}, decide.Cluster{}
-	for _, m := range []*movers.State{&o.Reader, &o.Writer} {
-		switch {
-		case m.Leaving && w.random.IntN(2) == 0:
-			*m = movers.State{}
-		case m.Exists && !m.Unstarted && !m.Leaving:
-			m.Running = true
+	for i := range o.Claims {
+		w.live(&o.Claims[i], &w.copies[i])
+	}
+	w.age(&o.Group.Snapshot)
+	if o.Record != nil && o.Record.Point != nil && o.Record.Point.Group != nil {
+		for i := range o.Claims {
+			// They are its members.
+			o.Claims[i].Snapshot = decide.Snapshot{}
+			if o.Record.Point.At(i).Taken != "" {
+				o.Claims[i].Snapshot = o.Group.Snapshot
+			}
 		}
 	}
 	if w.random.IntN(30) == 0 || !w.failing {
 		clear(o.Kept)
 	}
-	o.Copy = nil
-	if o.Reader.Running {
-		o.Copy, o.Advanced = &moverapi.Status{Connected: o.Writer.Running, Task: w.task}, o.Now
-	}
-	if w.task != nil && w.task.State == moverapi.Running && o.Writer.Running {
-		w.finish()
-	}
-	for _, s := range []*decide.Snapshot{&o.Snapshot, &o.Seal} {
-		if s.Exists {
-			s.Ready = !s.Leaving && w.random.IntN(3) > 0
-		}
-		if s.Leaving && w.random.IntN(2) == 0 {
-			*s = decide.Snapshot{}
-		}
-	}
-	if o.Clone != nil && o.Clone.DeletionTimestamp != nil && w.random.IntN(2) == 0 {
-		o.Clone = nil
-	}
 	if !w.failing {
 		return
+	}
+	seen, its := &o.Claims[w.random.IntN(len(o.Claims))], &w.copies[0]
+	for i := range o.Claims {
+		if seen == &o.Claims[i] {
+			its = &w.copies[i]
+		}
 	}
 	switch w.random.IntN(40) {
 	case 0:
@@ -111,113 +121,178 @@ func (w *world) happen() {
 	case 1:
 		o.Standby.Unusable = "away"
 	case 2:
-		if w.task != nil && w.task.State == moverapi.Running {
-			w.task.State, w.task.Error = moverapi.Failed, "it broke"
+		if its.task != nil && its.task.State == moverapi.Running {
+			its.task.State, its.task.Error = moverapi.Failed, "it broke"
 		}
 	case 3:
-		if o.Reader.Exists {
-			o.Reader.Ended, o.Reader.Running, w.task = true, false, nil
+		if seen.Reader.Exists {
+			seen.Reader.Ended, seen.Reader.Running, its.task = true, false, nil
 		}
 	case 4:
-		if o.Writer.Exists {
-			o.Writer.Ended, o.Writer.Running = true, false
+		if seen.Writer.Exists {
+			seen.Writer.Ended, seen.Writer.Running = true, false
 		}
 	case 5:
-		if o.Record.Point != nil {
-			o.Snapshot.Problem, o.Snapshot.Wrong = "of another volume", true
+		if o.Record != nil && o.Record.Point != nil {
+			seen.Snapshot.Problem, seen.Snapshot.Wrong = "of another volume", true
 		}
 	case 6:
-		if o.Head != nil && w.random.IntN(4) == 0 {
+		if seen.Head != nil && w.random.IntN(4) == 0 {
 			// Somebody deletes it.
-			o.Head, o.HeadVolume = nil, nil
+			seen.Head, seen.HeadVolume = nil, nil
+		}
+	case 7:
+		if w.spoils && o.Record.Point == nil && w.random.IntN(8) == 0 {
+			// Somebody deletes a snapshot of a version.
+			for name := range o.Sealed {
+				delete(o.Sealed, name)
+				delete(w.sealed, name)
+				return
+			}
 		}
 	}
 }
 
+// live lets what there is of a claim go on.
+func (w *world) live(seen *decide.Claim, its *content) {
+	for _, m := range []*movers.State{&seen.Reader, &seen.Writer} {
+		switch {
+		case m.Leaving && w.random.IntN(2) == 0:
+			*m = movers.State{}
+		case m.Exists && !m.Unstarted && !m.Leaving:
+			m.Running = true
+		}
+	}
+	seen.Copy = nil
+	if seen.Reader.Running {
+		seen.Copy, seen.Advanced = &moverapi.Status{Connected: seen.Writer.Running, Task: its.task}, w.o.Now
+	}
+	if its.task != nil && its.task.State == moverapi.Running && seen.Writer.Running {
+		w.finish(its)
+	}
+	w.age(&seen.Snapshot)
+	w.age(&seen.Seal)
+	if seen.Clone != nil && seen.Clone.DeletionTimestamp != nil && w.random.IntN(2) == 0 {
+		seen.Clone = nil
+	}
+}
+
+// age has a snapshot become ready, or go.
+func (w *world) age(s *decide.Snapshot) {
+	if s.Exists {
+		s.Ready = !s.Leaving && w.random.IntN(3) > 0
+	}
+	if s.Leaving && w.random.IntN(2) == 0 {
+		*s = decide.Snapshot{}
+	}
+}
+
 // finish ends a task.
-func (w *world) finish() {
+func (w *world) finish(its *content) {
 	if w.random.IntN(2) == 0 {
 		return
 	}
-	w.task.State = moverapi.Done
-	switch w.task.Kind {
+	its.task.State = moverapi.Done
+	switch its.task.Kind {
 	case moverapi.Prepare:
-		w.task.Prepared = &moverapi.Prepared{Source: []byte(`"s"`)}
+		its.task.Prepared = &moverapi.Prepared{Source: []byte(`"s"`)}
 	case moverapi.Final:
-		w.content = w.clone
+		its.head = its.clone
 	case moverapi.Verify:
-		equal := w.content == w.clone
-		w.task.Verified = &moverapi.Verified{Equal: equal, SourceRoot: fmt.Sprint(w.clone), TargetRoot: fmt.Sprint(w.content)}
+		its.task.Verified = &moverapi.Verified{Equal: its.head == its.clone, SourceRoot: fmt.Sprint(its.clone), TargetRoot: fmt.Sprint(its.head)}
 	default:
-		w.t.Fatalf("nobody asked for %s", w.task.Kind)
+		w.t.Fatalf("nobody asked for %s", its.task.Kind)
 	}
 }
 
 func (w *world) act(action decide.Action) {
 	o := &w.o
 	r := o.Record
-	mover := func(role moverapi.Role) *movers.State {
+	mover := func(i int, role moverapi.Role) *movers.State {
 		if role == moverapi.Sender {
-			return &o.Reader
+			return &o.Claims[i].Reader
 		}
-		return &o.Writer
+		return &o.Claims[i].Writer
 	}
 	switch a := action.(type) {
 	case decide.BeginPoint:
 		next := r.Clone()
 		next.Last++
-		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now,
-			Source: backing.Ref{Cluster: "home", UID: "s1"}}
-		o.Record, w.cut, w.clone = next, w.source, 0
-		o.Snapshot, o.Seal, o.Clone, w.task = decide.Snapshot{}, decide.Snapshot{}, nil, nil
+		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now, Others: make([]record.Session, len(r.Others))}
+		if r.Len() > 1 {
+			next.Point.Group = &record.Group{Version: "v1"}
+		}
+		for i := range r.Len() {
+			next.Point.At(i).Source = backing.Ref{Cluster: "home", UID: sourceUID(i)}
+			o.Claims[i].Snapshot, o.Claims[i].Seal, o.Claims[i].Clone = decide.Snapshot{}, decide.Snapshot{}, nil
+			w.copies[i].clone, w.copies[i].task = 0, nil
+		}
+		require.False(w.t, o.Group.Exists, "nothing is left of the point before")
+		o.Record, w.cut = next, w.source
 	case decide.Save:
 		o.Record = a.Record
 	case decide.TakeSnapshot:
-		o.Snapshot = decide.Snapshot{Exists: true, UID: w.uid()}
 		require.LessOrEqual(w.t, w.cut, w.source)
 		w.cut = w.source
+		if r.Len() == 1 {
+			o.Claims[0].Snapshot = decide.Snapshot{Exists: true, UID: w.uid()}
+			break
+		}
+		o.Group = decide.Group{Snapshot: decide.Snapshot{Exists: true, UID: w.uid()}}
+		for i := range o.Claims {
+			o.Claims[i].Labelled = true
+			o.Group.Members = append(o.Group.Members, fmt.Sprintf("member-%d", i))
+		}
+	case decide.Unlabel:
+		o.Claims[a.Claim].Labelled = false
 	case decide.MakeClone:
-		require.True(w.t, o.Snapshot.Ready)
-		w.clone = w.cut
-		o.Clone = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: w.uid()},
-			Spec: corev1.PersistentVolumeClaimSpec{DataSource: frozen.From(r.PointName())}}
+		require.True(w.t, o.Claims[a.Claim].Snapshot.Ready)
+		w.copies[a.Claim].clone = w.cut
+		o.Claims[a.Claim].Clone = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: w.uid()},
+			Spec: corev1.PersistentVolumeClaimSpec{DataSource: frozen.From(cmp.Or(r.Point.At(a.Claim).Taken, r.PointName(a.Claim)))}}
 	case decide.DropClone:
-		o.Clone.DeletionTimestamp = &metav1.Time{Time: o.Now}
+		o.Claims[a.Claim].Clone.DeletionTimestamp = &metav1.Time{Time: o.Now}
 	case decide.DropSnapshot:
-		o.Snapshot.Leaving = true
+		o.Claims[0].Snapshot.Leaving, o.Group.Leaving = o.Claims[0].Snapshot.Exists, o.Group.Exists
 	case decide.MakeHead:
-		o.Head, w.content = head(w.uid()), 0
-		o.HeadVolume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+		seen := &o.Claims[a.Claim]
+		seen.Head, w.copies[a.Claim].head = head(w.uid()), 0
+		seen.HeadVolume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}}
-		o.SealBy = "by"
+		seen.SealBy = "by"
 	case decide.DropHead:
-		o.Head, o.HeadVolume = nil, nil
+		o.Claims[a.Claim].Head, o.Claims[a.Claim].HeadVolume = nil, nil
 	case decide.MakeMover:
-		*mover(a.Role) = movers.State{Exists: true, Unstarted: true}
+		*mover(a.Claim, a.Role) = movers.State{Exists: true, Unstarted: true}
 	case decide.StartMover:
-		mover(a.Role).Unstarted = false
+		mover(a.Claim, a.Role).Unstarted = false
 	case decide.DropMover:
-		mover(a.Role).Leaving, mover(a.Role).Running = true, false
+		mover(a.Claim, a.Role).Leaving, mover(a.Claim, a.Role).Running = true, false
 		if a.Role == moverapi.Sender {
-			w.task = nil
+			w.copies[a.Claim].task = nil
 		}
 	case decide.Start:
-		require.True(w.t, o.Reader.Running && o.Writer.Running)
-		w.task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
+		require.True(w.t, o.Claims[a.Claim].Reader.Running && o.Claims[a.Claim].Writer.Running)
+		w.copies[a.Claim].task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
 		if a.Task.Kind == moverapi.Final {
-			w.content = -1
+			w.copies[a.Claim].head = -1
 		}
 	case decide.TakeSeal:
-		require.False(w.t, o.Reader.Exists || o.Writer.Exists, "nobody has the head")
-		o.Seal = decide.Snapshot{Exists: true, UID: w.uid()}
-		o.Sealed[r.SealName()], w.sealed[r.SealName()] = o.Seal.UID, w.content
+		for i := range o.Claims {
+			require.False(w.t, o.Claims[i].Reader.Exists || o.Claims[i].Writer.Exists, "nobody has a head")
+		}
+		name := r.SealName(a.Claim)
+		o.Claims[a.Claim].Seal = decide.Snapshot{Exists: true, UID: w.uid()}
+		o.Sealed[name], w.sealed[name] = o.Claims[a.Claim].Seal.UID, w.copies[a.Claim].head
 	case decide.DropVersion:
 		if w.failing && w.random.IntN(4) == 0 {
 			o.Kept[a.Name] = "its owner keeps it"
 			return
 		}
-		if o.Seal.UID == a.UID {
-			o.Seal.Leaving = true
+		for i := range o.Claims {
+			if o.Claims[i].Seal.UID == a.UID {
+				o.Claims[i].Seal.Leaving = true
+			}
 		}
 		delete(o.Sealed, a.Name)
 		delete(w.sealed, a.Name)
@@ -230,40 +305,52 @@ func (w *world) act(action decide.Action) {
 	}
 }
 
-// check checks what holds at each moment: every version is whole, and of what the source had when it was cut; once there is one there
-// always is; and no more go than may.
+// check checks what holds at each moment: every version is whole, of one moment, and of what the source had when it was cut; once there is
+// one there always is; and no more go than may.
 func (w *world) check() {
 	if w.o.Record == nil || w.o.Replica.DeletionTimestamp != nil {
 		return
 	}
 	last := 0
-	for _, version := range w.o.Record.Sealed {
-		content, there := w.sealed[version.Name]
-		if version.Going && !there {
-			continue
+	for v := range w.o.Record.Sealed {
+		version := &w.o.Record.Sealed[v]
+		require.Len(w.t, version.Others, len(w.o.Record.Others))
+		for i := range w.o.Record.Len() {
+			content, there := w.sealed[version.At(i).Name]
+			if version.Going && !there || w.o.Sealed[version.At(i).Name] == "" {
+				continue // it goes, or somebody deleted it
+			}
+			require.True(w.t, there, "version %s is recorded and gone", version.Name)
+			require.Equal(w.t, version.At(i).Root, fmt.Sprint(content), "it is what was compared")
+			require.Equal(w.t, version.Root, version.At(i).Root, "all claims are of one moment")
+			require.Positive(w.t, content, "it is not torn")
+			require.GreaterOrEqual(w.t, content, last, "versions are in their order")
+			last = content
 		}
-		require.True(w.t, there, "version %s is recorded and gone", version.Name)
-		require.Equal(w.t, version.Root, fmt.Sprint(content), "it is what was compared")
-		require.Positive(w.t, content, "it is not torn")
-		require.GreaterOrEqual(w.t, content, last, "versions are in their order")
-		last = content
 	}
-	if len(w.o.Record.Sealed) > 0 {
+	if len(w.o.Record.Sealed) > 0 && !w.spoils {
 		require.NotNil(w.t, w.o.Record.Newest(), "once there is a version there always is")
 	}
 }
 
 func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
+	for _, claims := range []int{1, 3} {
+		t.Run(fmt.Sprint(claims), func(t *testing.T) { everyVersionIsWhole(t, claims) })
+	}
+}
+
+func everyVersionIsWhole(t *testing.T, claims int) {
 	points := 0
-	for seed := range uint64(100) {
-		w := newWorld(t, seed)
-		for range 600 {
+	for seed := range uint64(100 / (claims * claims)) {
+		w := newWorld(t, seed, claims)
+		w.spoils = seed%2 == 0
+		for range 600 * claims {
 			w.step()
 		}
 		// In the end all goes well.
 		w.failing = false
 		before := w.o.Record.Last
-		for range 2000 {
+		for range 1000 + 1000*claims/2 {
 			w.step()
 		}
 		require.Greater(t, w.o.Record.Last, before+1, "it goes on: %+v", w.o.Record)
@@ -272,7 +359,7 @@ func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 		points += int(w.o.Record.Last)
 		// And all goes.
 		w.o.Replica.DeletionTimestamp = &metav1.Time{Time: w.o.Now}
-		for range 500 {
+		for range 500 * claims {
 			if w.o.Replica == nil {
 				break
 			}
@@ -280,9 +367,12 @@ func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 		}
 		require.Nil(t, w.o.Replica, "%+v", w.o.Record)
 		require.Empty(t, w.sealed)
-		require.Nil(t, w.o.Head)
-		require.Nil(t, w.o.Clone)
-		require.False(t, w.o.Snapshot.Exists)
+		for _, seen := range w.o.Claims {
+			require.Nil(t, seen.Head)
+			require.Nil(t, seen.Clone)
+			require.False(t, seen.Labelled)
+		}
+		require.False(t, w.o.Claims[0].Snapshot.Exists && claims == 1 || w.o.Group.Exists)
 	}
 	t.Log(points, "points")
 }

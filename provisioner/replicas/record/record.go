@@ -12,12 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
-// format is the version of the stored format.
-const format = 1
+// format is the version of the stored format, and ofGroup that of a record of several claims: a program that knows only the first one
+// must not take it for one of a single claim.
+const (
+	format  = 1
+	ofGroup = 2
+)
 
 // Record is the state of one replica.
 type Record struct {
@@ -25,15 +30,12 @@ type Record struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
-	// Claim and ClaimUID are the virtual claim.
-	Claim    string    `json:"claim"`
-	ClaimUID types.UID `json:"claimUID"`
+	// Part is the first claim, and Others are the others, in the order of the spec: each version has all of them, of one moment. All
+	// heads are in one namespace of one cluster.
+	Part
+	Others []Part `json:"others,omitempty"`
 	// Epoch counts who was the primary.
 	Epoch int64 `json:"epoch"`
-	// Head is the real claim at the standby that is written to, without a UID until it is known to exist. While a point is being
-	// made it is no copy of anything: only what is sealed is. Class is its real class.
-	Head  backing.Ref `json:"head"`
-	Class string      `json:"class"`
 	// Sealed are the versions, the oldest first.
 	Sealed []Version `json:"sealed,omitempty"`
 	// Last is the number of the last point that began, Point the one that is being made; nil: none is.
@@ -45,22 +47,40 @@ type Record struct {
 	Why      string    `json:"why,omitempty"`
 }
 
-// Version is a sealed version: a VolumeSnapshot of the head, beside it.
+// Part is one claim and its copy at the standby.
+type Part struct {
+	// Claim and ClaimUID are the virtual claim.
+	Claim    string    `json:"claim"`
+	ClaimUID types.UID `json:"claimUID"`
+	// Head is the real claim at the standby that is written to, without a UID until it is known to exist. While a point is being
+	// made it is no copy of anything: only what is sealed is. Class is its real class.
+	Head  backing.Ref `json:"head"`
+	Class string      `json:"class"`
+}
+
+// Version is a sealed version. It has the name of its first VolumeSnapshot.
 type Version struct {
-	Number int64     `json:"number"`
-	Epoch  int64     `json:"epoch"`
-	Name   string    `json:"name"`
-	UID    types.UID `json:"uid"`
+	Number int64 `json:"number"`
+	Epoch  int64 `json:"epoch"`
+	// Content is what it has of the first claim, Others of the others.
+	Content
+	Others []Content `json:"others,omitempty"`
 	// Cut is the moment that it is of, by home's clock and rather too early. Took is how long it took from there until it was
 	// sealed.
 	Cut  time.Time     `json:"cut"`
 	Took time.Duration `json:"took"`
-	Root string        `json:"root"`
-	Sent int64         `json:"sent"`
-	// Volume is that of the head.
-	Volume volumesnapshot.Volume `json:"volume"`
 	// Going says that it is being removed.
 	Going bool `json:"going,omitempty"`
+}
+
+// Content is what a version has of one claim: a VolumeSnapshot of the head, beside it.
+type Content struct {
+	Name string    `json:"name"`
+	UID  types.UID `json:"uid"`
+	Root string    `json:"root"`
+	Sent int64     `json:"sent"`
+	// Volume is that of the head.
+	Volume volumesnapshot.Volume `json:"volume"`
 }
 
 // Stage is how far a point is.
@@ -86,19 +106,40 @@ type Point struct {
 	Stage  Stage     `json:"stage"`
 	Since  time.Time `json:"since"`
 	Cut    time.Time `json:"cut"`
-	// Source is the real claim that the data is in, SourceClass its class. By is the VolumeSnapshotClass for it, and Volume its
-	// volume.
+	// By is the class of the snapshot: a VolumeSnapshotClass, or with a Group a VolumeGroupSnapshotClass.
+	By string `json:"by"`
+	// Group is the one snapshot of all claims; nil for a single claim.
+	Group *Group `json:"group,omitempty"`
+	// Session is that of the first claim, Others are those of the others.
+	Session
+	Others []Session `json:"others,omitempty"`
+	// Why says why it failed; empty: it did not.
+	Why string `json:"why,omitempty"`
+}
+
+// Group is one snapshot of several sources.
+type Group struct {
+	// Version is that of the API in the source's cluster, and UID the snapshot's, once it is known which it has taken.
+	Version string    `json:"version"`
+	UID     types.UID `json:"uid,omitempty"`
+}
+
+// Session is the copy of one claim for a point.
+type Session struct {
+	// Source is the real claim that the data is in, SourceClass its class, and Volume its volume.
 	Source      backing.Ref           `json:"source"`
 	SourceClass string                `json:"sourceClass"`
-	By          string                `json:"by"`
 	Volume      volumesnapshot.Volume `json:"volume"`
-	Block       bool                  `json:"block,omitempty"`
-	Scratch     int64                 `json:"scratch"`
+	// Taken is the name of its snapshot in a Group, once that is known.
+	Taken   string `json:"taken,omitempty"`
+	Block   bool   `json:"block,omitempty"`
+	Scratch int64  `json:"scratch"`
 	// Node is the node that the claim made of the snapshot must be usable on; empty: any.
 	Node string `json:"node,omitempty"`
 	// Keys are the one-time keys of its movers.
 	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
-	// Expect is what the reading mover must find there again, once it has looked at it; Copied says that all was copied.
+	// Expect is what the reading mover must find there again, once it has looked at it; Copied says that all was copied, and Root is
+	// there once both were compared.
 	Expect json.RawMessage `json:"expect,omitempty"`
 	Copied bool            `json:"copied,omitempty"`
 	Sent   int64           `json:"sent,omitempty"`
@@ -106,16 +147,64 @@ type Point struct {
 	// SealBy is the VolumeSnapshotClass for the head, and Head its volume, once it is to be sealed.
 	SealBy string                `json:"sealBy,omitempty"`
 	Head   volumesnapshot.Volume `json:"head,omitzero"`
-	// Why says why it failed; empty: it did not.
-	Why string `json:"why,omitempty"`
+}
+
+// Len is how many claims the replica has.
+func (r *Record) Len() int { return 1 + len(r.Others) }
+
+// At returns a claim and its copy, by its index.
+func (r *Record) At(i int) *Part { return at(&r.Part, r.Others, i) }
+
+// At returns what the version has of a claim.
+func (v *Version) At(i int) *Content { return at(&v.Content, v.Others, i) }
+
+// At returns the copy of a claim for the point.
+func (p *Point) At(i int) *Session { return at(&p.Session, p.Others, i) }
+
+func at[T any](first *T, others []T, i int) *T {
+	if i == 0 {
+		return first
+	}
+	return &others[i-1]
+}
+
+// Index returns which claim has a name, -1 for none.
+func (r *Record) Index(claim string) int {
+	for i := range r.Len() {
+		if r.At(i).Claim == claim {
+			return i
+		}
+	}
+	return -1
+}
+
+// Claims are the names of the claims.
+func (r *Record) Claims() (names []string) {
+	for i := range r.Len() {
+		names = append(names, r.At(i).Claim)
+	}
+	return names
+}
+
+// AllSent is how many bytes travelled for the version.
+func (v *Version) AllSent() (n int64) {
+	for i := range 1 + len(v.Others) {
+		n += v.At(i).Sent
+	}
+	return n
 }
 
 // Clone returns a copy that may be changed.
 func (r *Record) Clone() *Record {
 	next := *r
-	next.Sealed = slices.Clone(r.Sealed)
+	next.Others, next.Sealed = slices.Clone(r.Others), slices.Clone(r.Sealed)
 	if r.Point != nil {
 		own := *r.Point
+		own.Others = slices.Clone(own.Others)
+		if own.Group != nil {
+			group := *own.Group
+			own.Group = &group
+		}
 		next.Point = &own
 	}
 	return &next
@@ -150,34 +239,49 @@ func (r *Record) Version(name string) *Version {
 	return &r.Sealed[i]
 }
 
-// PointName is the name of the snapshot of a point's source and of the claim that is made of it. The moment is part of it: numbers are
-// counted again after home was restored from a backup, and what an earlier point of that number has left is not this one's.
-func (r *Record) PointName() string {
-	return fmt.Sprintf("replica-%s-%d-%d", r.UID, r.Point.Number, r.Point.Cut.Unix())
+// numbered is the name of what there is for a claim: those after the first one have their index.
+func numbered(i int, format string, args ...any) string {
+	name := fmt.Sprintf(format, args...)
+	if i > 0 {
+		name = fmt.Sprintf("%s-%d", name, i)
+	}
+	return name
 }
 
-// SealName is the name of the snapshot that seals a point.
-func (r *Record) SealName() string {
-	return fmt.Sprintf("replica-%s-v%d-%d", r.UID, r.Point.Number, r.Point.Cut.Unix())
+// PointName is the name of the snapshot of a point's source and of the claim that is made of it; that of the first claim is also the one
+// of a snapshot of all. The moment is part of it: numbers are counted again after home was restored from a backup, and what an earlier
+// point of that number has left is not this one's.
+func (r *Record) PointName(i int) string {
+	return numbered(i, "replica-%s-%d-%d", r.UID, r.Point.Number, r.Point.Cut.Unix())
+}
+
+// SealName is the name of the snapshot that seals a point of a claim.
+func (r *Record) SealName(i int) string {
+	return numbered(i, "replica-%s-v%d-%d", r.UID, r.Point.Number, r.Point.Cut.Unix())
 }
 
 // MoverName is the name of a mover of the point: of the one that reads, or of the one that writes.
-func (r *Record) MoverName(role moverapi.Role) string {
-	return fmt.Sprintf("replica-%s-%d-%s", r.UID, r.Point.Number, role)
+func (r *Record) MoverName(i int, role moverapi.Role) string {
+	return numbered(i, "replica-%s-%d-%s", r.UID, r.Point.Number, role)
 }
 
-// Session is the identity to which the keys of a point are bound.
-func (r *Record) Session() string { return fmt.Sprintf("%s-%d", r.UID, r.Point.Number) }
+// SessionOf is the identity to which the keys of a claim's movers are bound.
+func (r *Record) SessionOf(i int) string { return numbered(i, "%s-%d", r.UID, r.Point.Number) }
 
-// HeadName is the name of the head of the replica with this UID.
-func HeadName(uid types.UID) string { return "replica-" + string(uid) }
+// GroupLabel is the label of the real claims that a snapshot of all is taken of.
+func (r *Record) GroupLabel() string { return keys.GroupPrefix + string(r.UID) }
+
+// HeadName is the name of the head of a claim of the replica with this UID.
+func HeadName(uid types.UID, i int) string { return numbered(i, "replica-%s", uid) }
 
 // SecretName is the name of the Secret with the record of the replica with this UID.
 func SecretName(uid types.UID) string { return "replica-" + string(uid) }
 
 // Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
-	r.Format = format
+	if r.Format = format; len(r.Others) > 0 {
+		r.Format = ofGroup
+	}
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode record of replica %s/%s: %w", r.Namespace, r.Name, err)
@@ -191,8 +295,16 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("decode record of a replica: %w", err)
 	}
-	if r.Format != format || r.UID == "" || r.Epoch < 1 {
+	if r.Format != format && r.Format != ofGroup || r.UID == "" || r.Epoch < 1 {
 		return nil, fmt.Errorf("decode record of a replica: format %d is not one that this program writes", r.Format)
+	}
+	if p := r.Point; p != nil && len(p.Others) != len(r.Others) {
+		return nil, fmt.Errorf("decode record of a replica: its point is of %d claims, and it is of %d", 1+len(p.Others), r.Len())
+	}
+	for i := range r.Sealed {
+		if len(r.Sealed[i].Others) != len(r.Others) {
+			return nil, fmt.Errorf("decode record of a replica: version %s is of another number of claims than it is", r.Sealed[i].Name)
+		}
 	}
 	return r, nil
 }
