@@ -209,8 +209,9 @@ func thereAre(namespace string, moves []v1alpha1.VolumeMove) string {
 }
 
 // choose returns the move that a user means: the one of that name, else of the moves of the claim of that name the one that
-// goes on, else the latest that was committed, else the latest, of which nothing is left to do. So a move that was refused, or
-// aborted, never stands in for the one that runs. Several that go on are an error. It returns nil if there is none. It is pure.
+// goes on, else the latest that was committed and keeps something (a failover keeps a snapshot after the way back of it is done), else
+// the latest that was committed, else the latest, of which nothing is left to do. So a move that was refused, or aborted, never stands in
+// for the one that runs. Several that go on are an error. It returns nil if there is none. It is pure.
 func choose(moves []v1alpha1.VolumeMove, reference cli.Reference) (*v1alpha1.VolumeMove, error) {
 	var found *v1alpha1.VolumeMove
 	var goOn []string
@@ -239,6 +240,7 @@ func choose(moves []v1alpha1.VolumeMove, reference cli.Reference) (*v1alpha1.Vol
 const (
 	rankOver = iota
 	rankCommitted
+	rankKeeps
 	rankGoesOn
 )
 
@@ -247,6 +249,9 @@ func rank(move *v1alpha1.VolumeMove) int {
 	case going:
 		return rankGoesOn
 	case moved:
+		if move.Status.Phase != v1alpha1.MoveDone {
+			return rankKeeps
+		}
 		return rankCommitted
 	case refused, checked, failed:
 	}

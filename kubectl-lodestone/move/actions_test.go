@@ -107,6 +107,14 @@ func TestTheMoveThatAUserMeans(t *testing.T) {
 			moves: []v1alpha1.VolumeMove{at("later", 2, v1alpha1.MoveRetain, committed), at("first", 1, v1alpha1.MoveDone, committed)},
 			means: cli.Reference{Name: "data"}, want: "later",
 		},
+		"the latest of those of which nothing is kept": {
+			moves: []v1alpha1.VolumeMove{at("later", 2, v1alpha1.MoveDone, committed), at("first", 1, v1alpha1.MoveDone, committed)},
+			means: cli.Reference{Name: "data"}, want: "later",
+		},
+		"the failover that keeps a snapshot, although the claim is back": {
+			moves: []v1alpha1.VolumeMove{at("failover", 1, v1alpha1.MoveRetain, committed), at("failback", 2, v1alpha1.MoveDone, committed)},
+			means: cli.Reference{Name: "data"}, want: "failover",
+		},
 		"the latest, if all are over": {
 			moves: []v1alpha1.VolumeMove{at("first", 1, v1alpha1.MoveAborted), at("later", 2, v1alpha1.MoveFailed)},
 			means: cli.Reference{Name: "data"}, want: "later",
