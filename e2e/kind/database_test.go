@@ -229,13 +229,9 @@ spec:
   nodeSelector: {kubernetes.io/hostname: home-control-plane}
 `
 
-func TestADatabaseIsMovedUnderLoadAndLosesNoCommit(t *testing.T) {
-	t.Parallel()
-	shop := namespace(t)
-	home.apply(t, fmt.Sprintf(shared, shop, "pg"))
-	home.apply(t, fmt.Sprintf(postgresPod, shop, "first")+fmt.Sprintf(postgres, image, "pg", "/data/pg"))
-	deletePod(t, readyPod(t, shop, "first"))
-	home.apply(t, fmt.Sprintf(`apiVersion: apps/v1
+// deployed is a Deployment of PostgreSQL on claim pg, which may run in either cluster.
+func deployed(namespace string) string {
+	return fmt.Sprintf(`apiVersion: apps/v1
 kind: Deployment
 metadata: {namespace: %s, name: pg}
 spec:
@@ -244,7 +240,16 @@ spec:
   template:
     metadata: {labels: {app: pg}}
     spec:
-%s`, shop, strings.ReplaceAll("\n"+fmt.Sprintf(postgres, image, "pg", "/data/pg"), "\n", "\n    ")[1:]+"\n"))
+%s`, namespace, strings.ReplaceAll("\n"+fmt.Sprintf(postgres, image, "pg", "/data/pg"), "\n", "\n    ")[1:]+"\n")
+}
+
+func TestADatabaseIsMovedUnderLoadAndLosesNoCommit(t *testing.T) {
+	t.Parallel()
+	shop := namespace(t)
+	home.apply(t, fmt.Sprintf(shared, shop, "pg"))
+	home.apply(t, fmt.Sprintf(postgresPod, shop, "first")+fmt.Sprintf(postgres, image, "pg", "/data/pg"))
+	deletePod(t, readyPod(t, shop, "first"))
+	home.apply(t, deployed(shop))
 	home.apply(t, fmt.Sprintf(customers, shop, image))
 	readyPod(t, shop, "customer")
 	awaitRows(t, shop, 20)
