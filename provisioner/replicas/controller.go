@@ -1,7 +1,7 @@
 // Package replicas keeps second copies of claims in other clusters. Controller observes each VolumeReplica through API servers and
 // movers (observe.go), package decide chooses the next step, and act.go takes it; begin.go finds out where a copy goes and what a
-// point is of. wanted.go makes the VolumeReplicas that classes and claims ask for, automatic.go fails over by itself. The state of a replica is a record (records.go,
-// package record).
+// point is of. wanted.go makes the VolumeReplicas that classes and claims ask for, automatic.go fails over by itself. The state of a
+// replica is a record (records.go, package record).
 package replicas
 
 import (
