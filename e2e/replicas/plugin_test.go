@@ -209,7 +209,7 @@ func TestThePluginSaysWhichCopyThereIsOfALostCluster(t *testing.T) {
 			strings.HasSuffix(line, use)
 	})
 	_, out, _ = plugin(t, "status", "-n", namespace)
-	assert.Regexp(t, `(?m)^`+namespace+` +data-home +data +west +home +`+number[1]+` +\S+ +20s +ClusterAway$`, out)
+	assert.Regexp(t, `(?m)^`+namespace+` +data-home +data +west +home +`+number[1]+` +\S+ +20s +ClusterAway(, late)?$`, out)
 	assert.Contains(t, out, "from being made: "+namespace+"/data-home (ClusterAway")
 
 	// Nobody removes the copy by mistake now.
