@@ -44,7 +44,9 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	switch {
 	case automatic == nil || replica.DeletionTimestamp != nil || o.Record == nil || o.Silent <= 0:
 		return nil, ""
-	case o.Claim == nil || o.Claim.UID != o.Record.ClaimUID || o.Claim.DeletionTimestamp != nil || o.At == keys.Home || o.At == o.Record.Head.Cluster:
+	case o.Claim == nil || o.Claim.UID != o.Record.ClaimUID || o.Claim.DeletionTimestamp != nil:
+		return nil, ""
+	case o.At == keys.Home || o.At == o.Record.Head.Cluster:
 		return nil, ""
 	}
 	not := func(format string, args ...any) (*v1alpha1.VolumeMove, string) {

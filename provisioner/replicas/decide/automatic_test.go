@@ -71,12 +71,12 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 			`cluster west does not answer, and claim "data" does not fail over by itself: no version is sealed yet`},
 		"it is paused":           {func(o *decide.Outage) { o.Replica.Spec.Paused = true }, "spec.paused is set"},
 		"a move holds the claim": {func(o *decide.Outage) { o.Moving = true }, "a move holds it"},
-		"it was tried":           {func(o *decide.Outage) { o.Tried = true }, "VolumeMove failover-r-v7-2 did that with the newest version and has ended"},
+		"it was tried":           {func(o *decide.Outage) { o.Tried = true }, "VolumeMove failover-r-v7-2 did that with the newest"},
 		"too much would be lost": {func(o *decide.Outage) { o.Since = o.Since.Add(time.Second) }, "more than maxLoss of 2m0s"},
 		"more than is said": {func(o *decide.Outage) {
 			o.Replica.Spec.AutomaticFailover.MaxLoss = &metav1.Duration{Duration: time.Minute}
 		}, "more than maxLoss of 1m0s"},
-		"the standby is away":            {func(o *decide.Outage) { o.StandbyAway = "cluster east cannot be used now: no" }, "cluster east cannot be used now: no"},
+		"the standby is away":            {func(o *decide.Outage) { o.StandbyAway = "cluster east is away" }, "cluster east is away"},
 		"home may be cut off":            {func(o *decide.Outage) { o.Witness = "" }, "home may be the one that is cut off"},
 		"it was not silent for long":     {func(o *decide.Outage) { o.Silent -= 2 * time.Second }, `fails over to cluster home once that has been so for 5m0s`},
 		"by default it takes 10 minutes": {func(o *decide.Outage) { o.Replica.Spec.AutomaticFailover.After = nil }, "for 10m0s"},
