@@ -16,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 const (
@@ -47,8 +48,10 @@ type attempts struct {
 
 // failover is one that is due, and what is said of it.
 type failover struct {
-	move *v1alpha1.VolumeMove
-	why  string
+	replica *v1alpha1.VolumeReplica
+	seen    *attempts
+	move    *v1alpha1.VolumeMove
+	why     string
 }
 
 // run works until ctx ends.
@@ -65,49 +68,37 @@ func (a *automatic) run(ctx context.Context) error {
 	}
 }
 
-// look begins the failovers that are due.
+// look begins the failovers that are due. While every cluster answers it remembers nothing: a VolumeMove that was made before is found
+// by its name.
 func (a *automatic) look(ctx context.Context) {
-	replicas := slices.DeleteFunc(controller.All[v1alpha1.VolumeReplica](a.Objects), func(r *v1alpha1.VolumeReplica) bool {
-		return r.Spec.AutomaticFailover == nil
-	})
-	if len(replicas) == 0 {
-		clear(a.silent)
+	answering := a.noteSilent()
+	if len(a.silent) == 0 {
 		clear(a.known)
 		return
 	}
-	answering := a.noteSilent()
-	running := 0
-	due := map[*v1alpha1.VolumeReplica]failover{}
-	there := map[types.UID]bool{}
-	for _, replica := range replicas {
-		there[replica.UID] = true
+	running, records := 0, a.Records.all()
+	var due []failover
+	for replica := range controller.Each[v1alpha1.VolumeReplica](a.Objects) {
+		if replica.Spec.AutomaticFailover == nil {
+			continue
+		}
 		seen := a.known[replica.UID]
 		if seen == nil {
 			seen = &attempts{}
 			a.known[replica.UID] = seen
 		}
-		o := a.outage(replica, seen, answering)
-		if o.Moving || seen.tried != "" && o.Now.Sub(seen.at) < takenUp {
+		o := a.outage(replica, records[replica.UID], seen, answering)
+		if o.Moving {
 			running++
 		}
-		move, why := o.FailsOver()
-		if move != nil {
-			due[replica] = failover{move, why}
-			continue
-		}
-		a.tell(seen, replica, "NotFailedOver", why)
-	}
-	for uid := range a.known {
-		if !there[uid] {
-			delete(a.known, uid)
+		if move, why := o.FailsOver(); move != nil {
+			due = append(due, failover{replica, seen, move, why})
+		} else {
+			a.tell(seen, replica, "NotFailedOver", why)
 		}
 	}
-	for replica, next := range due {
-		if running >= mostFailovers {
-			return
-		}
-		running++
-		a.begin(ctx, replica, next)
+	for _, next := range due[:min(len(due), max(0, mostFailovers-running))] {
+		a.begin(ctx, next)
 	}
 }
 
@@ -130,8 +121,8 @@ func (a *automatic) noteSilent() (answering []string) {
 }
 
 // outage observes what decides whether a claim fails over. All of it is from caches: what may do harm is asked for again by the failover.
-func (a *automatic) outage(replica *v1alpha1.VolumeReplica, seen *attempts, answering []string) decide.Outage {
-	o := decide.Outage{Replica: replica, Now: time.Now(), Record: a.Records.all()[replica.UID]}
+func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, seen *attempts, answering []string) decide.Outage {
+	o := decide.Outage{Replica: replica, Now: time.Now(), Record: r}
 	if o.Record == nil {
 		return o
 	}
@@ -141,7 +132,7 @@ func (a *automatic) outage(replica *v1alpha1.VolumeReplica, seen *attempts, answ
 			o.At = volume.Labels[keys.Cluster]
 		}
 	}
-	o.Moving = a.Moving(o.Record.ClaimUID)
+	o.Moving = a.Moving(o.Record.ClaimUID) || seen.tried != "" && o.Now.Sub(seen.at) < takenUp
 	if newest := o.Record.Newest(); newest != nil {
 		o.Tried = seen.tried == decide.FailoverName(newest)
 	}
@@ -165,18 +156,18 @@ func (a *automatic) outage(replica *v1alpha1.VolumeReplica, seen *attempts, answ
 }
 
 // begin makes the VolumeMove of a failover, once for a version.
-func (a *automatic) begin(ctx context.Context, replica *v1alpha1.VolumeReplica, next failover) {
+func (a *automatic) begin(ctx context.Context, next failover) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	seen := a.known[replica.UID]
-	_, err := a.Replicas.In(replica.Namespace).Create(ctx, next.move, metav1.CreateOptions{})
+	_, err := a.Replicas.In(next.move.Namespace).Create(ctx, next.move, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		a.tell(seen, replica, "NotFailedOver", plain(fmt.Sprintf("VolumeMove %s cannot be made: %v", next.move.Name, err)))
+		a.tell(next.seen, next.replica, "NotFailedOver", plain(fmt.Sprintf("VolumeMove %s cannot be made, which is tried again: %v",
+			next.move.Name, err)))
 		return
 	}
-	seen.tried, seen.at = next.move.Name, time.Now()
+	next.seen.tried, next.seen.at = next.move.Name, time.Now()
 	if err == nil {
-		a.tell(seen, replica, "FailsOver", next.why)
+		a.tell(next.seen, next.replica, "FailsOver", next.why)
 	}
 }
 
@@ -189,7 +180,5 @@ func (a *automatic) tell(seen *attempts, replica *v1alpha1.VolumeReplica, reason
 	if say == "" {
 		return
 	}
-	a.Recorder.Event(&corev1.ObjectReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeReplica", Namespace: replica.Namespace, Name: replica.Name, UID: replica.UID,
-	}, corev1.EventTypeWarning, reason, say)
+	a.Recorder.Event(referenceTo(replica), corev1.EventTypeWarning, reason, say)
 }

@@ -45,10 +45,7 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 	}
 	if step.Reason == decide.PointFailed || step.Reason == decide.VersionLost {
 		w.lastSaid = step.Say
-		c.Recorder.Event(&corev1.ObjectReference{
-			APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeReplica", Namespace: o.Replica.Namespace, Name: o.Replica.Name,
-			UID: o.Replica.UID,
-		}, corev1.EventTypeWarning, step.Reason, plain(step.Say))
+		c.Recorder.Event(referenceTo(o.Replica), corev1.EventTypeWarning, step.Reason, plain(step.Say))
 	}
 }
 
@@ -59,6 +56,12 @@ func sayKept(o decide.Observation) string {
 		return ""
 	}
 	return fmt.Sprintf("; %d versions more than spec.versions.keep stay for now: %s", len(kept), decide.WhyKept(o, &o.Record.Sealed[kept[0]]))
+}
+
+// referenceTo is what an event on a replica names.
+func referenceTo(r *v1alpha1.VolumeReplica) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "VolumeReplica", Namespace: r.Namespace, Name: r.Name,
+		UID: r.UID}
 }
 
 // statusOf is the status of a replica after an observation and a step. late is when the newest version gets older than the RPO.

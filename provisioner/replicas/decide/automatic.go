@@ -46,6 +46,8 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 		return nil, ""
 	case o.Claim == nil || o.Claim.UID != o.Record.ClaimUID || o.Claim.DeletionTimestamp != nil:
 		return nil, ""
+	case o.Moving && o.Tried:
+		return nil, "" // That is the failover.
 	case o.At == keys.Home || o.At == o.Record.Head.Cluster:
 		return nil, ""
 	}
