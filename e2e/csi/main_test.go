@@ -226,9 +226,11 @@ func chainOf(t *testing.T, namespace, name string, driver *sidecars.Driver) chai
 	require.NotNil(t, c.virtual)
 	ref, err := backing.RefOf(c.virtual)
 	require.NoError(t, err)
-	c.backing = claimOf(t, c.cluster, ref.Namespace, ref.Name)
-	require.NotNil(t, c.backing)
-	require.Equal(t, corev1.ClaimBound, c.backing.Status.Phase)
+	await.Until(t, "the claim behind "+name+" is bound", func() bool { // its volume says so a little earlier
+		c.backing = claimOf(t, c.cluster, ref.Namespace, ref.Name)
+		require.NotNil(t, c.backing)
+		return c.backing.Status.Phase == corev1.ClaimBound
+	})
 	c.real = volumeOf(t, c.cluster, c.backing.Spec.VolumeName)
 	require.NotNil(t, c.real)
 	volume, ok := volumes(t, driver)[c.real.Spec.CSI.VolumeHandle]

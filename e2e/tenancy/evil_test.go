@@ -183,16 +183,17 @@ func follows(objects func(kind string) []string, more http.HandlerFunc) http.Han
 	}
 }
 
-// withoutEnd brings objects of the kind that is watched, as many as are read.
+// withoutEnd brings objects of the kind that is watched, as many as are read, with names as long as they may be.
 func withoutEnd(w http.ResponseWriter, r *http.Request) {
 	kind, group := kindOf(r), groupOf(r)
+	name := strings.Repeat("n", 240)
 	for n := 0; r.Context().Err() == nil; {
 		var many strings.Builder
 		for range 100 {
 			n++
 			_, _ = fmt.Fprintf(&many,
-				`{"type":"ADDED","object":{"kind":%q,"apiVersion":%q,"metadata":{"namespace":"none","name":"n%d","uid":"n%d","resourceVersion":"%d"}}}`,
-				kind, group, n, n, 10+n)
+				`{"type":"ADDED","object":{"kind":%q,"apiVersion":%q,"metadata":{"namespace":"none","name":"%s%d","uid":"n%d","resourceVersion":"%d"}}}`,
+				kind, group, name, n, n, 10+n)
 		}
 		if _, err := io.WriteString(w, many.String()); err != nil {
 			return
