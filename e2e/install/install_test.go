@@ -209,6 +209,18 @@ func kubeSchedulerOfANode(t *testing.T) {
 	_, stderr = run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
 	assert.Contains(t, stderr, "asks the extender already")
 
+	// With another authority it starts anew; what to go back to stays what was there before Lodestone.
+	_, err = secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
+		[]byte(`{"stringData":{"ca.crt":"another authority"}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	end = kubelet("home-1")
+	_, stderr = run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
+	end()
+	assert.Contains(t, stderr, "changing "+file)
+	kept, err := os.ReadFile(filepath.Join(lodestone, "kube-scheduler.yaml.before"))
+	require.NoError(t, err)
+	assert.Equal(t, string(manifest), string(kept))
+
 	// A kube-scheduler that does not run is one that nobody has: the manifest is put back.
 	require.NoError(t, os.WriteFile(file, manifest, 0o600))
 	require.NoError(t, os.Remove(filepath.Join(lodestone, "kube-scheduler.yaml.before")))

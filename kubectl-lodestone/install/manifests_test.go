@@ -147,22 +147,25 @@ func TestEachProgramThatCanHaveResourcesIsThere(t *testing.T) {
 var schedulerManifest string
 
 func TestTheManifestOfKubeSchedulerIsChangedOnce(t *testing.T) {
-	first, err := asking([]byte(schedulerManifest), "node.1")
+	first, asked, err := asking([]byte(schedulerManifest), "node.1")
 	require.NoError(t, err)
+	assert.False(t, asked)
 	for _, want := range []string{"- --config=/etc/kubernetes/lodestone/scheduler.yaml", "lodestone.dev/configuration: node.1",
 		"mountPath: /etc/kubernetes/lodestone", "path: /etc/kubernetes/lodestone", "- --leader-elect=true", "hostNetwork: true"} {
 		assert.Contains(t, string(first), want)
 	}
-	again, err := asking(first, "node.1")
+	again, asked, err := asking(first, "node.1")
 	require.NoError(t, err)
+	assert.True(t, asked)
 	assert.Equal(t, first, again)
-	changed, err := asking(first, "node.2")
+	changed, asked, err := asking(first, "node.2")
 	require.NoError(t, err)
+	assert.True(t, asked, "what it was before that is no manifest without the extender")
 	assert.Equal(t, strings.ReplaceAll(string(first), "node.1", "node.2"), string(changed), "kubelet starts it anew with a new configuration")
 
 	own := strings.Replace(schedulerManifest, "--leader-elect=true", "--config=/etc/own.yaml", 1)
-	_, err = asking([]byte(own), "node.1")
+	_, _, err = asking([]byte(own), "node.1")
 	assert.ErrorContains(t, err, "a configuration of its own (--config=/etc/own.yaml)")
-	_, err = asking([]byte("kind: Pod"), "node.1")
+	_, _, err = asking([]byte("kind: Pod"), "node.1")
 	assert.ErrorContains(t, err, "no container kube-scheduler")
 }

@@ -60,7 +60,7 @@ const (
 	manifestPath  = "etc/kubernetes/manifests/kube-scheduler.yaml"
 	lodestonePath = "etc/kubernetes/lodestone"
 	configFile    = "scheduler.yaml"
-	// beforeFile is kube-scheduler's manifest as it was. In the folder of manifests kubelet would run it, too.
+	// beforeFile is kube-scheduler's manifest without all this. In the folder of manifests kubelet would run it, too.
 	beforeFile = "kube-scheduler.yaml.before"
 	// stamp is an annotation of kube-scheduler's pod, of what it reads when it starts. kubelet starts it anew when that changes.
 	stamp = "lodestone.dev/configuration"
@@ -98,7 +98,7 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 		return fmt.Errorf("ask for the name of this node: %w", err)
 	}
 	wanted := name + "." + hex.EncodeToString(mark[:8])
-	after, err := asking(before, wanted)
+	after, asked, err := asking(before, wanted)
 	if err != nil {
 		return err
 	}
@@ -118,10 +118,12 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 		t.Say("kube-scheduler of this node asks the extender already; its certificate was copied again")
 		return nil
 	}
-	if err := replace(filepath.Join(folder, beforeFile), before, folder); err != nil {
-		return err
+	if !asked { // else that file has what to go back to already
+		if err := replace(filepath.Join(folder, beforeFile), before, folder); err != nil {
+			return err
+		}
 	}
-	t.Say("changing %s; what it was is in %s", manifest, filepath.Join(folder, beforeFile))
+	t.Say("changing %s; what it is without the extender is in %s", manifest, filepath.Join(folder, beforeFile))
 	if err := replace(manifest, after, folder); err != nil {
 		return err
 	}
@@ -131,8 +133,8 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 			unrestored = errors.Join(unrestored, replace(filepath.Join(folder, configFile), last, folder))
 		}
 		if unrestored != nil {
-			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; copy "+
-				"%s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
+			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; to be without "+
+				"the extender, copy %s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
 		}
 		return fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
 	}
@@ -165,31 +167,32 @@ func (t *target) clientFiles(ctx context.Context) (map[string][]byte, error) {
 	return files, err
 }
 
-// asking returns kube-scheduler's manifest with the configuration that has it ask the extender; the same bytes if it has it
-// already. It is pure.
-func asking(manifest []byte, mark string) ([]byte, error) {
+// asking returns kube-scheduler's manifest with the configuration that has it ask the extender, the same bytes if it has this one,
+// and whether it had one before. It is pure.
+func asking(manifest []byte, mark string) (after []byte, asked bool, err error) {
 	var pod corev1.Pod
 	if err := yaml.Unmarshal(manifest, &pod); err != nil {
-		return nil, fmt.Errorf("kube-scheduler's manifest is not understood: %w", err)
+		return nil, false, fmt.Errorf("kube-scheduler's manifest is not understood: %w", err)
 	}
 	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "kube-scheduler" })
 	if at < 0 {
-		return nil, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container that runs "+
+		return nil, false, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container that runs "+
 			"it, and mount /%s there (docs/scheduling.md#your-own-control-plane has both)", lodestonePath+"/"+configFile, lodestonePath)
 	}
 	container, path := &pod.Spec.Containers[at], "/"+lodestonePath
 	config := "--config=" + filepath.Join(path, configFile)
 	for _, argument := range slices.Concat(container.Command, container.Args) {
 		if strings.HasPrefix(argument, "--config") && argument != config {
-			return nil, cli.Refuse("kube-scheduler of this node has a configuration of its own (%s), and nothing was changed: add to that file "+
+			return nil, false, cli.Refuse("kube-scheduler of this node has a configuration of its own (%s), and nothing was changed: add to that file "+
 				"what kubectl lodestone install prints under extenders (docs/scheduling.md#your-own-control-plane has the whole of it)", argument)
 		}
 	}
-	if pod.Annotations[stamp] == mark && slices.Contains(container.Command, config) {
-		return manifest, nil
+	asked = slices.Contains(container.Command, config)
+	if asked && pod.Annotations[stamp] == mark {
+		return manifest, asked, nil
 	}
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, stamp, mark)
-	if !slices.Contains(container.Command, config) {
+	if !asked {
 		container.Command = append(container.Command, config)
 	}
 	if !slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path }) {
@@ -198,11 +201,10 @@ func asking(manifest []byte, mark string) ([]byte, error) {
 			HostPath: &corev1.HostPathVolumeSource{Path: path, Type: ptr.To(corev1.HostPathDirectory)},
 		}})
 	}
-	after, err := yaml.Marshal(pod)
-	if err != nil {
-		return nil, fmt.Errorf("write kube-scheduler's manifest: %w", err)
+	if after, err = yaml.Marshal(pod); err != nil {
+		return nil, false, fmt.Errorf("write kube-scheduler's manifest: %w", err)
 	}
-	return after, nil
+	return after, asked, nil
 }
 
 // awaitScheduler waits until the kube-scheduler with a mark is Ready.
