@@ -19,7 +19,7 @@ ENGINE ?= docker
 REGISTRY ?=
 TAG ?= dev
 
-# The Kubernetes of control planes on loopback, by its minor version (KUBERNETES=1.34): e2e/programs/kubernetes-*.mod says which there are.
+# The Kubernetes of clusters for tests, by its minor version (KUBERNETES=1.34): e2e/programs/kubernetes-*.mod says which there are.
 KUBERNETES ?=
 export LODESTONE_KUBERNETES := $(KUBERNETES)
 # What changes new objects there: policies, where they are served, or webhook.
@@ -124,7 +124,7 @@ integration: bin/gotestsum bin/helm test-libraries control-plane sidecars object
 	@hack/test-times.sh $(RESULTS)/integration.json $(RESULTS)/integration-times.txt
 
 .PHONY: e2e
-e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and takes down (RUN=<pattern> runs some)
+e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and takes down (RUN=<pattern> runs some, KUBERNETES=1.34 on older nodes)
 	@RUN='$(RUN)' exec e2e/kind/run.sh
 
 .PHONY: e2e-long

@@ -150,7 +150,7 @@ func (r release) manifests(deploy string) ([]file, error) {
 			return err
 		}
 		if entry.IsDir() {
-			if slices.Contains([]string{"chart", "release", "overlays/kind", "overlays/kind-remote"}, filepath.ToSlash(inside)) {
+			if slices.Contains([]string{"chart", "release", "overlays/kind", "overlays/kind-remote", "overlays/kind-webhook"}, filepath.ToSlash(inside)) {
 				return fs.SkipDir
 			}
 			return nil

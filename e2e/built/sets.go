@@ -9,21 +9,21 @@ import (
 	"strings"
 )
 
-// KubernetesVersion is the version of the control planes, unless Chosen says another one, and of the nodes.
+// KubernetesVersion is the version of control planes and nodes, unless Chosen says another one.
 const KubernetesVersion = "v1.36.3"
 
-// Variable is the environment variable that chooses the Kubernetes of control planes by its minor version, as 1.34: one for which
+// Variable is the environment variable that chooses the Kubernetes of clusters by its minor version, as 1.34: one for which
 // there is a kubernetes-<version>.mod beside the go.mod of programs. Of two versions, as 1.34,1.36, the second one is that of remote
 // clusters.
 const Variable = "LODESTONE_KUBERNETES"
 
-// Chosen returns the control plane that Variable asks for, of remote clusters or of others, and its version.
-func Chosen(remote bool) (Set, error) {
+// Chosen returns a set, ControlPlane or Node, of the Kubernetes that Variable asks for, of remote clusters or of others, with its
+// version.
+func Chosen(set Set, remote bool) (Set, error) {
 	minor, ofRemotes, two := strings.Cut(os.Getenv(Variable), ",")
 	if remote && two {
 		minor = ofRemotes
 	}
-	set := ControlPlane
 	set.Version = KubernetesVersion
 	if minor == "" || strings.HasPrefix(KubernetesVersion, "v"+minor+".") {
 		return set, nil
@@ -35,7 +35,7 @@ func Chosen(remote bool) (Set, error) {
 	set.Name, set.Modfile = set.Name+"-"+minor, "kubernetes-"+minor+".mod"
 	content, err := os.ReadFile(filepath.Join(root, programs, set.Modfile))
 	if err != nil {
-		return Set{}, fmt.Errorf("there is no control plane of Kubernetes %q here: see which %s/kubernetes-*.mod there are: %w", minor,
+		return Set{}, fmt.Errorf("there is no Kubernetes %q here: see which %s/kubernetes-*.mod there are: %w", minor,
 			programs, err)
 	}
 	found := regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v\S+)$`).FindSubmatch(content)

@@ -89,7 +89,10 @@ storing=$!
 wait "$storing"
 
 say "installing"
-home apply -k "$root/deploy/overlays/kind" >"$KIND_CACHE/log/apply-home.log"
+# Before Kubernetes 1.36 a webhook does the work of policies.
+overlay=kind
+home get --raw /apis/admissionregistration.k8s.io/v1 | grep -q mutatingadmissionpolicies || overlay=kind-webhook
+home apply -k "$root/deploy/overlays/$overlay" >"$KIND_CACHE/log/apply-home.log"
 west apply -k "$root/deploy/overlays/kind-remote" >"$KIND_CACHE/log/apply-west.log"
 settle home lodestone-system &
 installing=$!

@@ -1,20 +1,22 @@
 #!/bin/bash
-# Builds a kind node image without a container registry, from Debian packages and
-# Go modules. Needs root. Takes 1 to 2 minutes after programs.sh.
+# node-image.sh <cluster> <image>: builds the kind node image of a cluster without a container
+# registry, from Debian packages and Go modules. Needs root. Takes 1 to 2 minutes after programs.sh.
 . "$(dirname "$0")/settings.sh"
-want=$(cat "$here"/{node-image,node-store,workload-image,copy-programs,rootfs,settings}.sh "$programs"/go.{mod,sum} "$programs"/*/*.{go,mod} | sha256sum | cut -c1-12)
-[[ $(docker image inspect -f '{{index .Config.Labels "sources"}}' "$built_node_image" 2>/dev/null) != "$want" ]] || exit 0
+cluster=$1 image=$2
+version=$(version "$cluster")
+want=$(cat "$here"/{node-image,node-store,workload-image,copy-programs,rootfs,settings}.sh "$programs"/*.{mod,sum} "$programs"/*/*.{go,mod} | sha256sum | cut -c1-12)
+[[ $(docker image inspect -f '{{index .Config.Labels "sources"}}' "$image" 2>/dev/null) != "$want" ]] || exit 0
 "$here/packages.sh"
 # Both mostly wait for packages while programs are compiled.
 "$here/workload-image.sh" &
 workload=$!
 "$here/rootfs.sh" node &
 rootfs=$!
-"$here/programs.sh" node local-path-provisioner
+bin=$KIND_CACHE/bin-$version
+LODESTONE_KUBERNETES=$(minor "$cluster") "$here/programs.sh" "$bin" node local-path-provisioner
 wait "$workload"
 wait "$rootfs"
-say "building $built_node_image"
-bin=$KIND_CACHE/bin
+say "building $image"
 node=$KIND_CACHE/node
 rm -rf "$node"
 cp -a "$KIND_CACHE/rootfs-node" "$node"
@@ -35,8 +37,8 @@ chmod 755 "$node"/usr/local/bin/* "$node"/kind/bin/*
 
 install -m 755 "$bin/kubernetes" "$node/usr/bin/kubernetes"
 for program in kubelet kubeadm kubectl; do ln -s kubernetes "$node/usr/bin/$program"; done
-echo -n "$KUBERNETES_VERSION" >"$node/kind/version"
-pause=$(ln -sf "$bin/kubernetes" "$KIND_CACHE/kubeadm" && "$KIND_CACHE/kubeadm" config images list --kubernetes-version "$KUBERNETES_VERSION" | grep /pause:)
+echo -n "$version" >"$node/kind/version"
+pause=$(ln -sf "$bin/kubernetes" "$KIND_CACHE/kubeadm" && "$KIND_CACHE/kubeadm" config images list --kubernetes-version "$version" | grep /pause:)
 # No hook for product files; and no process may lower its oom_score_adj where the
 # machine lacks CAP_SYS_RESOURCE.
 sed -i -e '/base_runtime_spec/d' -e "s,sandbox_image = .*,sandbox_image = \"$pause\"," \
@@ -50,8 +52,8 @@ sed -n '/^const defaultStorageManifest = `$/,/^`$/p' "$kind_module/pkg/build/nod
     >"$node/kind/manifests/default-storage.yaml"
 grep -q "$local_path_image" "$node/kind/manifests/default-storage.yaml" || fail "kind's manifest of the local-path provisioner is not as expected"
 
-"$here/node-store.sh" "$node"
+"$here/node-store.sh" "$node" "$bin" "$version"
 tar -C "$node" -c . | docker import -c 'ENV container=docker' -c "LABEL sources=$want" \
-  -c 'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]' - "$built_node_image" >/dev/null
+  -c 'ENTRYPOINT ["/usr/local/bin/entrypoint","/sbin/init"]' - "$image" >/dev/null
 rm -rf "$node"
-say "built $built_node_image"
+say "built $image"

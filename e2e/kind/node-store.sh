@@ -1,10 +1,9 @@
 #!/bin/bash
-# node-store.sh <root>: unpacks the images of a cluster into the store of the
+# node-store.sh <root> <programs> <version>: unpacks the images of a cluster into the store of the
 # containerd in that root file system, with a containerd on this side: a store on
 # an overlay file system, as in a build, cannot be unpacked. Needs root.
 . "$(dirname "$0")/settings.sh"
-node=$1
-bin=$KIND_CACHE/bin
+node=$1 bin=$2 version=$3
 work=$KIND_CACHE/store
 rm -rf "$work"
 mkdir -p "$work"
@@ -52,7 +51,7 @@ while read -r image; do
   *) from=kubernetes ;;
   esac
   ctr images tag "docker.io/lodestone-e2e/archived:$from" "$image" >/dev/null
-done < <(ln -sf "$bin/kubernetes" "$work/kubeadm" && "$work/kubeadm" config images list --kubernetes-version "$KUBERNETES_VERSION")
+done < <(ln -sf "$bin/kubernetes" "$work/kubeadm" && "$work/kubeadm" config images list --kubernetes-version "$version")
 ctr images tag docker.io/lodestone-e2e/archived:local-path-provisioner "$local_path_image" >/dev/null
 # shellcheck disable=SC2046 # one word an image
 ctr images rm $(ctr images ls -q | grep /archived:) >/dev/null

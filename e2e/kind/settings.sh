@@ -6,15 +6,14 @@ root=$(cd "$here/../.." && pwd)
 programs=$root/e2e/programs
 
 : "${KIND_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/lodestone/kind}"
-: "${KUBERNETES_VERSION:=v1.36.3}"
+# The Kubernetes of the clusters by its minor version, or home's and west's, as 1.36,1.34.
+: "${LODESTONE_KUBERNETES:=}"
 # The node image to use; empty: the stock one if a registry is reachable, else
 # one that is built here.
 : "${NODE_IMAGE:=}"
 # The nodes' network, when it is made here.
 : "${NODE_SUBNET:=172.30.0.0/24}"
 
-stock_node_image=kindest/node:$KUBERNETES_VERSION
-built_node_image=lodestone-e2e/node:$KUBERNETES_VERSION
 # A pod image with busybox, Redis, PostgreSQL and restic. The local-path provisioner
 # of a node image that is built here uses it too.
 workload_image=docker.io/lodestone-e2e/workload:2
@@ -42,6 +41,24 @@ elif [[ ${DOCKER_HOST-} == "unix://$engine_socket" ]]; then
   unset DOCKER_HOST
 fi
 mkdir -p "$KIND_CACHE/log"
+
+# minor <cluster>: the minor version of its Kubernetes; none: that of e2e/programs/go.mod.
+minor() {
+  case $1 in
+  home) echo "${LODESTONE_KUBERNETES%%,*}" ;;
+  *) echo "${LODESTONE_KUBERNETES##*,}" ;;
+  esac
+}
+
+# version <cluster>: the whole version.
+version() {
+  local minor file version
+  minor=$(minor "$1") file=$programs/go.mod
+  [[ ! -e $programs/kubernetes-$minor.mod ]] || file=$programs/kubernetes-$minor.mod
+  version=$(sed -n 's,^[[:space:]]*k8s.io/kubernetes \(v[0-9.]*\)$,\1,p' "$file")
+  [[ $version == v${minor:-1}.* ]] || fail "there is no Kubernetes $minor here: see which e2e/programs/kubernetes-*.mod there are"
+  echo "$version"
+}
 
 say() { printf '[%s] %s\n' "$(date +%T)" "$*"; }
 fail() {

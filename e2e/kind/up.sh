@@ -9,15 +9,17 @@ flock 8
 . "$here/settings.sh" # its socket, if it was just made
 export PATH=$KIND_CACHE/bin:$PATH
 
-# choose_image sets NODE_IMAGE.
+# choose_image <cluster>: sets image, and built unless others made it.
 choose_image() {
-  [[ -z $NODE_IMAGE ]] || return 0
-  if docker image inspect "$stock_node_image" >/dev/null 2>&1 || timeout 600 docker pull -q "$stock_node_image" >"$KIND_CACHE/log/pull.log" 2>&1; then
-    NODE_IMAGE=$stock_node_image
-  else
-    say "no registry gives $stock_node_image: building a node image here"
-    "$here/node-image.sh" 8>&-
-    NODE_IMAGE=$built_node_image
+  local version
+  image=$NODE_IMAGE built=
+  [[ -z $image ]] || return 0
+  version=$(version "$1")
+  image=kindest/node:$version
+  if ! docker image inspect "$image" >/dev/null 2>&1 && ! timeout 600 docker pull -q "$image" >"$KIND_CACHE/log/pull.log" 2>&1; then
+    say "no registry gives $image: building a node image here"
+    image=lodestone-e2e/node:$version built=yes
+    "$here/node-image.sh" "$1" "$image" 8>&-
   fi
 }
 
@@ -32,14 +34,14 @@ networking:
   serviceSubnet: 10.96.0.0/16
 Y
   # Debian has the CNI plugins, but not kind's; and nft, which is newer, in the image of kube-proxy.
-  [[ $NODE_IMAGE != "$built_node_image" ]] || cat <<Y
+  [[ -z $built ]] || cat <<Y
   disableDefaultCNI: true
   kubeProxyMode: nftables
 Y
   cat <<Y
 nodes:
 - role: control-plane
-  image: $NODE_IMAGE
+  image: $image
   extraMounts:
   - {hostPath: $KIND_CACHE/shared, containerPath: $shared}
 Y
@@ -86,7 +88,7 @@ create() {
     kind export logs --name "$1" "$root/bin/results/e2e-logs/create-$1" >/dev/null 2>&1 || true
     fail "kind could not create cluster $1: see $log and bin/results/e2e-logs/create-$1"
   }
-  [[ $NODE_IMAGE != "$built_node_image" ]] || network "$1"
+  [[ -z $built ]] || network "$1"
   local kubectl=(kubectl --context "kind-$1")
   if ! { "${kubectl[@]}" wait --for=condition=Ready "node/$1-control-plane" --timeout=120s &&
     "${kubectl[@]}" -n kube-system rollout status deploy/coredns --timeout=120s &&
@@ -103,7 +105,8 @@ healthy() {
     kubectl --context "kind-$1" get --raw /readyz >/dev/null 2>&1
 }
 
-"$here/programs.sh" kind node 8>&-
+"$here/programs.sh" "$KIND_CACHE/bin" kind 8>&-
+LODESTONE_KUBERNETES=$(minor home) "$here/programs.sh" "$KIND_CACHE/bin" node 8>&-
 docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$NODE_SUBNET" kind >/dev/null
 mkdir -p "$KIND_CACHE/shared"
 if ours home; then
@@ -116,12 +119,14 @@ for cluster in "${clusters[@]}"; do
   number=$((number + 1))
   if ours "$cluster"; then
     if healthy "$cluster"; then
+      [[ -n $NODE_IMAGE || $(docker exec "$cluster-control-plane" cat /kind/version) == "$(version "$cluster")" ]] ||
+        fail "the cluster $cluster that runs has another Kubernetes than $(version "$cluster"): run make e2e-down first"
       say "cluster $cluster runs already"
       continue
     fi
     kind delete cluster -q --name "$cluster"
   fi
-  choose_image
+  choose_image "$cluster"
   create "$cluster" "$number" 8>&- &
   creating+=("$!")
 done

@@ -39,11 +39,11 @@ func (s *story) build() step {
 					if err != nil {
 						return err
 					}
-					home, err := built.Chosen(false)
+					home, err := built.Chosen(built.ControlPlane, false)
 					if err != nil {
 						return err
 					}
-					west, err := built.Chosen(true)
+					west, err := built.Chosen(built.ControlPlane, true)
 					if err != nil {
 						return err
 					}

@@ -25,7 +25,7 @@ func binaryOf(ctx context.Context, out io.Writer, cluster string) (string, error
 		}
 		return path, nil
 	}
-	set, err := built.Chosen(cluster == "west" || cluster == "east")
+	set, err := built.Chosen(built.ControlPlane, cluster == "west" || cluster == "east")
 	if err != nil {
 		return "", err
 	}

@@ -31,9 +31,9 @@ func run(ctx context.Context, names []string) error {
 			return fmt.Errorf("there is no set of programs %q", name)
 		}
 		chosen := []built.Set{sets[i]}
-		if name == built.ControlPlane.Name {
+		if name == built.ControlPlane.Name || name == built.Node.Name {
 			var err error
-			if chosen, err = controlPlanes(); err != nil {
+			if chosen, err = ofKubernetes(sets[i]); err != nil {
 				return err
 			}
 		}
@@ -48,13 +48,13 @@ func run(ctx context.Context, names []string) error {
 	return nil
 }
 
-// controlPlanes returns the control plane of home, and that of remote clusters if it is another one.
-func controlPlanes() ([]built.Set, error) {
-	home, err := built.Chosen(false)
+// ofKubernetes returns a set of the Kubernetes of home, and that of remote clusters if it is another one.
+func ofKubernetes(set built.Set) ([]built.Set, error) {
+	home, err := built.Chosen(set, false)
 	if err != nil {
 		return nil, err
 	}
-	remote, err := built.Chosen(true)
+	remote, err := built.Chosen(set, true)
 	if err != nil || remote.Version == home.Version {
 		return []built.Set{home}, err
 	}
