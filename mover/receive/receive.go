@@ -196,6 +196,7 @@ func (r *Receiver) blocks(ctx context.Context, in *wire.Incoming, early *earlySc
 		return nil, err
 	}
 	defer writer.Close()
+	writer.Answer = in.Send
 	for {
 		message, err := in.Next()
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sys/unix"
@@ -251,7 +252,17 @@ func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 // blocks sends the changes in large files.
 func (r *run) blocks(conn *wire.Conn, source, target *tree.Manifest) error {
 	var answer wire.BlocksResponse
-	err := conn.Do(wire.Call{Op: wire.OpBlocks, Result: &answer, Send: func(send func([]byte) error) error {
+	// The receiver answers questions about pages, one after another.
+	answers, ended := make(chan []byte, 1), make(chan struct{})
+	answered := func(payload []byte) error {
+		select {
+		case answers <- slices.Clone(payload):
+			return nil
+		default:
+			return fmt.Errorf("%w: an answer that nobody asked for", wire.ErrLost)
+		}
+	}
+	err := conn.Do(wire.Call{Op: wire.OpBlocks, Result: &answer, Data: answered, End: func() { close(ended) }, Send: func(send func([]byte) error) error {
 		open := blocks.NewSender
 		if r.sender.Block {
 			open = blocks.NewDeviceSender
@@ -264,6 +275,18 @@ func (r *run) blocks(conn *wire.Conn, source, target *tree.Manifest) error {
 			return err
 		}
 		defer sender.Close()
+		sender.Ask = func(message []byte) ([]byte, error) {
+			r.meter.sent.Add(int64(len(message)))
+			if err := send(message); err != nil {
+				return nil, err
+			}
+			select {
+			case hashes := <-answers:
+				return hashes, nil
+			case <-ended:
+				return nil, wire.ErrAnswered
+			}
+		}
 		for c, err := range tree.Changes(target, source) {
 			if err != nil {
 				return err

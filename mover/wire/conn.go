@@ -258,8 +258,8 @@ type Call struct {
 	Result any
 }
 
-// errAnswered makes Send return when the receiver has responded already.
-var errAnswered = errors.New("the receiver wants no more")
+// ErrAnswered makes Send return when the receiver has responded already.
+var ErrAnswered = errors.New("the receiver wants no more")
 
 // Do makes an exchange and returns when the response has come. A *RemoteError is an error that the
 // receiver reported, and the connection can be used on. After any other error it is closed.
@@ -316,12 +316,12 @@ func (c *Conn) sendAll(send func(func([]byte) error) error, answered <-chan stru
 		err := send(func(payload []byte) error {
 			select {
 			case <-answered:
-				return errAnswered
+				return ErrAnswered
 			default:
 				return c.Send(FrameData, payload)
 			}
 		})
-		if err != nil && !errors.Is(err, errAnswered) {
+		if err != nil && !errors.Is(err, ErrAnswered) {
 			c.Close()
 			return err
 		}

@@ -1,6 +1,7 @@
 // Package blocks copies large files: it sends only the parts that differ and writes them in place,
 // so that the cost depends on the change and not on the size. Sender reads a list of changes and
-// makes messages, Receiver applies them; this file has their format. It handles names, sizes,
+// makes messages, Receiver applies them; this file has their format. Where only some blocks of a file
+// differ, the sender asks for the hashes of their pages first, and sends the pages that differ. It handles names, sizes,
 // contents, owners, modes and modification times; extended attributes are left to rsync, which then
 // finds size and time equal and reads no content. The last pass changes nothing on files that are
 // as they should be: a file with a new change time is read again.
@@ -15,6 +16,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/zeebo/blake3"
+
 	"github.com/lodestone-storage/lodestone/mover/tree"
 )
 
@@ -24,6 +27,20 @@ const LargeFrom = tree.LargeFrom
 // maxChunk is the most content in one message, in bytes.
 const maxChunk = 256 << 10
 
+// A page is what databases write at random. pageHash is how many bytes of its BLAKE3 hash the receiver
+// answers with: a page that is taken for equal by mistake would be found by Verify.
+const (
+	pageSize = 4 << 10
+	pageHash = 16
+)
+
+// rewritten is the length from which on a part that differs is sent without asking: most of its pages
+// differ. maxPages is the most pages of one question; the answer has to fit in a message.
+const (
+	rewritten = 1 << 20
+	maxPages  = 8 << 10
+)
+
 // holeUnit is the unit, in bytes, in which zeros become holes.
 const holeUnit = 32 << 10
 
@@ -32,6 +49,7 @@ const (
 	messageFile  = 'F' // header follows, as JSON: the file that the next messages are about
 	messageBytes = 'B' // offset, content
 	messageZeros = 'Z' // offset, length
+	messageAsk   = 'A' // offset and length of 4 bytes, of each part; the answer has a hash of each page in them
 	messageDone  = 'C' // the file is complete: set its size and time
 	messageLink  = 'L' // header: Path becomes another name of Target
 )
@@ -57,6 +75,15 @@ func encode(kind byte, h header) ([]byte, error) {
 		return nil, fmt.Errorf("encode a file's header: %w", err)
 	}
 	return append([]byte{kind}, encoded...), nil
+}
+
+// pagesOf is how many pages so many bytes have.
+func pagesOf(length uint64) int { return int((length + pageSize - 1) / pageSize) }
+
+// appendHash appends the hash of a page.
+func appendHash(hashes, page []byte) []byte {
+	hash := blake3.Sum256(page)
+	return append(hashes, hash[:pageHash]...)
 }
 
 // positioned encodes a message about an offset in a file.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,8 @@ type Receiver struct {
 	fd     int
 	direct *direct
 	file   header
+	// Answer sends an answer to the sender; nil: there are no questions.
+	Answer func([]byte) error
 	// Files and Bytes count what was written.
 	Files, Bytes int64
 }
@@ -119,7 +122,33 @@ func (r *Receiver) apply(kind byte, rest []byte) error {
 	case kind == messageZeros && len(rest) == 16:
 		return r.zeros(int64(binary.BigEndian.Uint64(rest)), int64(binary.BigEndian.Uint64(rest[8:])))
 	}
+	if kind == messageAsk && r.Answer != nil && len(rest) > 0 && len(rest)%12 == 0 {
+		return r.answer(rest)
+	}
 	return fmt.Errorf("a message of kind %q and %d bytes", kind, len(rest))
+}
+
+// answer answers with the hashes of the pages of some parts of the file. A page that is not there has the hash of nothing.
+func (r *Receiver) answer(question []byte) error {
+	var hashes []byte
+	buffer := make([]byte, pageSize)
+	for part := range slices.Chunk(question, 12) {
+		offset, length := int64(binary.BigEndian.Uint64(part)), int64(binary.BigEndian.Uint32(part[8:]))
+		if offset < 0 || length == 0 || length >= rewritten || offset > r.file.Size-length {
+			return errors.New("a question about what is behind its end, or about too much")
+		}
+		if len(hashes)/pageHash+pagesOf(uint64(length)) > maxPages {
+			return errors.New("a question about too many pages")
+		}
+		for end := offset + length; offset < end; offset += pageSize {
+			n, err := readFull(r.fd, buffer[:min(pageSize, end-offset)], offset)
+			if err != nil {
+				return err
+			}
+			hashes = appendHash(hashes, buffer[:n])
+		}
+	}
+	return r.Answer(hashes)
 }
 
 // begin opens the file to write in place.

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +21,10 @@ type Sender struct {
 	send func([]byte) error
 	// progress is called with the number of bytes of files that were done since the last call.
 	progress func(n int64)
-	buffer   []byte
+	// Ask sends a message and returns what the receiver answers, which is valid until the next call; nil: blocks that differ are
+	// sent whole.
+	Ask    func(message []byte) ([]byte, error)
+	buffer []byte
 	// sentNames has, for inodes with several names, the name under which they were sent first.
 	sentNames map[uint64]string
 }
@@ -115,26 +118,102 @@ func (s *Sender) file(fd int, c *tree.Change) error {
 	if err := s.send(message); err != nil {
 		return err
 	}
-	if err := s.ranges(fd, e, c.Ranges()); err != nil {
+	if err := s.ranges(fd, c); err != nil {
 		return err
 	}
 	return s.send([]byte{messageDone})
 }
 
-// ranges sends parts of a file; the bytes between them count as done.
-func (s *Sender) ranges(fd int, e *tree.Entry, ranges iter.Seq2[tree.Range, error]) error {
-	counted := int64(0)
-	for r, err := range ranges {
+// ranges sends the parts of a file that differ; the bytes between them count as done.
+func (s *Sender) ranges(fd int, c *tree.Change) error {
+	var few []tree.Range // what is to be asked for
+	counted, pages := uint64(0), 0
+	for r, err := range c.Ranges() {
 		if err != nil {
 			return err
 		}
-		s.progress(int64(r.Offset) - counted)
-		if err := s.content(fd, e.Path, int64(r.Offset), int64(r.Offset+r.Length)); err != nil {
+		s.progress(int64(r.Offset - counted))
+		counted = r.Offset + r.Length
+		whole := s.Ask == nil || r.Length >= rewritten || c.Old == nil || c.Old.Type != tree.File || counted > c.Old.Size
+		if whole || pages+pagesOf(r.Length) > maxPages {
+			if err := s.pages(fd, c.New.Path, few, pages); err != nil {
+				return err
+			}
+			few, pages = few[:0], 0
+		}
+		if whole {
+			err = s.content(fd, c.New.Path, int64(r.Offset), int64(counted))
+		} else {
+			few, pages = append(few, r), pages+pagesOf(r.Length)
+		}
+		if err != nil {
 			return err
 		}
-		counted = int64(r.Offset + r.Length)
 	}
-	s.progress(int64(e.Size) - counted)
+	s.progress(int64(c.New.Size - counted))
+	return s.pages(fd, c.New.Path, few, pages)
+}
+
+// pages asks which pages the receiver has in parts of a file, and sends those that differ.
+func (s *Sender) pages(fd int, path string, parts []tree.Range, pages int) error {
+	if pages == 0 {
+		return nil
+	}
+	message := []byte{messageAsk}
+	for _, part := range parts {
+		message = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(message, part.Offset), uint32(part.Length))
+	}
+	hashes, err := s.Ask(message)
+	if err != nil {
+		return err
+	}
+	if len(hashes) != pages*pageHash {
+		return fmt.Errorf("the receiver was asked for the hashes of %d pages of %q and answered with %d bytes", pages, path, len(hashes))
+	}
+	for _, part := range parts {
+		here := pagesOf(part.Length) * pageHash
+		if err := s.changed(fd, path, part, hashes[:here]); err != nil {
+			return err
+		}
+		hashes = hashes[here:]
+	}
+	return nil
+}
+
+// changed sends the pages of a part of a file that have other hashes than these.
+func (s *Sender) changed(fd int, path string, part tree.Range, hashes []byte) error {
+	for done := uint64(0); done < part.Length; {
+		at := int64(part.Offset + done)
+		n, err := readFull(fd, s.buffer[9:9+min(maxChunk, part.Length-done)], at)
+		if err != nil {
+			return fmt.Errorf("read %q at the source: %w", path, err)
+		}
+		if n == 0 {
+			return nil // The file has become shorter.
+		}
+		var here []byte
+		for page := range slices.Chunk(s.buffer[9:9+n], pageSize) {
+			here = appendHash(here, page)
+		}
+		differs := func(from int) bool {
+			page := here[from/pageSize*pageHash:][:pageHash]
+			return !bytes.Equal(page, hashes[from/pageSize*pageHash:][:pageHash])
+		}
+		for from := 0; from < n; {
+			to, send := from, differs(from)
+			for to < n && differs(to) == send {
+				to = min(to+pageSize, n)
+			}
+			if !send {
+				s.progress(int64(to - from))
+			} else if err := s.bytes(at, from, to); err != nil {
+				return err
+			}
+			from = to
+		}
+		done += uint64(n)
+		hashes = hashes[len(here):]
+	}
 	return nil
 }
 
@@ -155,7 +234,7 @@ func (s *Sender) content(fd int, path string, start, end int64) error {
 		if n == 0 {
 			return nil // The file has become shorter.
 		}
-		if err := s.bytes(at, n); err != nil {
+		if err := s.bytes(at, 0, n); err != nil {
 			return err
 		}
 		at += int64(n)
@@ -165,21 +244,21 @@ func (s *Sender) content(fd int, path string, start, end int64) error {
 
 var zeroBytes = make([]byte, holeUnit)
 
-// bytes sends the n bytes in the buffer; runs of zeros become holes.
-func (s *Sender) bytes(offset int64, n int) error {
-	content := s.buffer[9 : 9+n]
-	for from := 0; from < n; {
+// bytes sends what the buffer has from start to end; runs of zeros become holes. Offset is where the buffer's first byte is in the file.
+func (s *Sender) bytes(offset int64, start, end int) error {
+	content := s.buffer[9 : 9+end]
+	for from := start; from < end; {
 		to := from
-		zeros := isZero(content[from:min(from+holeUnit, n)])
-		for to < n && isZero(content[to:min(to+holeUnit, n)]) == zeros {
-			to = min(to+holeUnit, n)
+		zeros := isZero(content[from:min(from+holeUnit, end)])
+		for to < end && isZero(content[to:min(to+holeUnit, end)]) == zeros {
+			to = min(to+holeUnit, end)
 		}
 		if zeros {
 			if err := s.zeros(offset+int64(from), int64(to-from)); err != nil {
 				return err
 			}
 		} else {
-			// The head of the message overwrites bytes that were sent already.
+			// The head of the message overwrites bytes that are sent, or equal at the target.
 			message := s.buffer[from : 9+to]
 			message[0] = messageBytes
 			binary.BigEndian.PutUint64(message[1:], uint64(offset+int64(from)))
