@@ -165,6 +165,7 @@ func (c *cluster) powerOff(t *testing.T) (on func()) {
 }
 
 func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
+	notInShort(t)
 	shop := namespace(t)
 	db := galera{namespace: shop}
 	t.Cleanup(func() { routed(t, "replace") })

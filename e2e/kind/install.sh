@@ -69,13 +69,14 @@ image network
 for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/workload-image.sh"
 "$here/mover-image.sh"
-"$here/galera-image.sh"
-"$here/patroni-image.sh"
+images=("$workload_image" lodestone-mover:dev)
+if [[ -z ${E2E_SHORT-} ]]; then
+  "$here/galera-image.sh"
+  "$here/patroni-image.sh"
+  images+=("$galera_image" "$patroni_image")
+fi
 for cluster in "${clusters[@]}"; do
-  load "$cluster" "$workload_image"
-  load "$cluster" "$galera_image"
-  load "$cluster" "$patroni_image"
-  load "$cluster" lodestone-mover:dev
+  for image in "${images[@]}"; do load "$cluster" "$image"; done
 done
 
 directories=$(cd "$root" && go run ./e2e/cmd/build disk sidecars) || fail "the CSI driver for tests and the sidecars do not build: see above"

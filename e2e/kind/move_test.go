@@ -311,6 +311,14 @@ done; sync`, directories))
 // thorough says whether tests that take many minutes run, too.
 func thorough() bool { return os.Getenv("E2E_LONG") != "" }
 
+// notInShort skips a test where only what takes less time runs, as in .ci/run.
+func notInShort(t *testing.T) {
+	t.Helper()
+	if os.Getenv("E2E_SHORT") != "" {
+		t.Skip("it takes minutes in which no other test runs, and E2E_SHORT is set")
+	}
+}
+
 // sharedDirectory is where the nodes of both clusters have one and the same directory.
 const sharedDirectory = "/var/lib/lodestone-shared"
 

@@ -110,6 +110,7 @@ func (p patroni) requireRows(t *testing.T) {
 
 // TestPostgreSQLFailsOverToWestAndBack: Patroni in west keeps who is primary in home's API, as it does at home.
 func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
+	notInShort(t)
 	shop := namespace(t)
 	home.kubectl(t, "label", "namespace", shop, keys.HomeAPI+"="+keys.HomeAPIEnabled)
 	db := patroni{namespace: shop}
