@@ -23,7 +23,7 @@ import (
 const (
 	Long   = 150 * time.Second
 	Soon   = 5 * time.Millisecond
-	Often  = 50 * time.Millisecond
+	Often  = 150 * time.Millisecond
 	Steady = 2 * time.Second
 )
 

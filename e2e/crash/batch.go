@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -130,6 +131,19 @@ func (b *batch) fail(c *Case, err error) {
 	}
 }
 
+// warnings are those that home says of a case, for the reader of an error.
+func (b *batch) warnings(ctx context.Context, c *Case) string {
+	events, err := b.Bed.Home.Client().CoreV1().Events(c.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning"})
+	if err != nil {
+		return "; " + err.Error()
+	}
+	var text strings.Builder
+	for _, e := range events.Items {
+		fmt.Fprintf(&text, "; %s/%s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+	return text.String()
+}
+
 func (b *batch) failed(c *Case) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,7 +241,7 @@ func (b *batch) await(ctx context.Context, limit time.Duration, missing func(*Ca
 				}
 				if time.Now().After(deadline) {
 					if required {
-						b.fail(c, fmt.Errorf("after %v: %w", limit, err))
+						b.fail(c, fmt.Errorf("after %v: %w%s", limit, err, b.warnings(ctx, c)))
 					}
 					return
 				}

@@ -312,7 +312,8 @@ func (c *Cluster) serviceAccountToken(ctx context.Context, namespace, name strin
 
 // writeKubectl writes a command that runs kubectl with all rights on this cluster.
 func (c *Cluster) writeKubectl() error {
-	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR='%s' exec '%s' kubectl --kubeconfig '%s' \"$@\"\n",
+	// A call is over before there is much to collect.
+	script := fmt.Sprintf("#!/bin/sh\nGOGC=off GOMEMLIMIT=1GiB KUBECACHEDIR='%s' exec '%s' kubectl --kubeconfig '%s' \"$@\"\n",
 		c.dir.file("kubectl-cache"), c.binary, c.Kubeconfig())
 	if err := os.WriteFile(c.KubectlPath(), []byte(script), 0o755); err != nil {
 		return fmt.Errorf("write the kubectl command: %w", err)
