@@ -102,7 +102,6 @@ func TestAMoveGoesBackIntoTheCopyThatWasKept(t *testing.T) {
 	act(t, second, v1alpha1.ActionFinalize)
 	reaches(t, second, v1alpha1.MoveDone)
 	await.Until(t, "the copy in west is gone", func() bool { return await.Volume(t, bed.West.Client(), realInWest.Name) == nil })
-	requireNoAlarm(t, namespace, "data")
 	counts(t, kept, counted(t, kept)+10)
 	nothingLeft(t, namespace, first)
 	nothingLeft(t, namespace, second)
@@ -130,7 +129,6 @@ func TestAWayBackThatIsAbortedLeavesTheCopyInUseWhole(t *testing.T) {
 	await.Until(t, "the copy that was written to is gone", func() bool { return await.Volume(t, bed.Home.Client(), real.Name) == nil })
 	nothingLeft(t, namespace, first)
 	nothingLeft(t, namespace, second)
-	requireNoAlarm(t, namespace, "data")
 }
 
 func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
@@ -191,7 +189,6 @@ func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
 	reaches(t, back, v1alpha1.MoveDone)
 	noSnapshot(t, west, bed.West)
 	counts(t, west2, counted(t, west2)+10)
-	requireNoAlarm(t, namespace, "data")
 }
 
 func TestWhatCannotGoBackIntoAKeptCopyIsRefused(t *testing.T) {
