@@ -145,6 +145,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["10.0.0.0/16"], "virtualNode": "Disabled"}`, "needs Lodestone's virtual node"},
 		{"RemoteCluster", `{"podCIDRs": ["10.244.0.1/16"]}`, "each of podCIDRs is a range of addresses"},
 		{"RemoteCluster", `{"podCIDRs": ["0.0.0.0/0"]}`, "each of podCIDRs is a range of addresses"},
+		{"RemoteCluster", `{"podBandwidthLimit": 65535}`, "at least 64Ki"},
+		{"RemoteCluster", `{"podBandwidthLimit": "-5Mi"}`, "at least 64Ki"},
 		{"RemoteCluster", `{"homeServer": "home:6443"}`, "homeServer is the address of home's API server"},
 		{"RemoteCluster", `{"homeServer": "http://home:6443"}`, "homeServer is the address of home's API server"},
 		{"RemoteCluster", `{"homeServer": "https://home:6443/k8s"}`, "homeServer is the address of home's API server"},
@@ -166,6 +168,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"replicas": {"minimumAge": "-1h"}}`, "minimumAge is a time in hours, minutes and seconds of at most 8784h"},
 		{"HomeCluster", `{"replicas": {"minimumAge": "9000h"}}`, "minimumAge is a time in hours, minutes and seconds of at most 8784h"},
 		{"HomeCluster", `{"network": {}}`, "spec.network.podCIDRs: Required value"},
+		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "bandwidthLimit": "1Ki"}}`, "at least 64Ki"},
+		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "bandwidthLimit": "fast"}}`, "spec.network.bandwidthLimit"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.244.0.1/16"]}}`, "each of podCIDRs is a range of addresses"},
 
 		{"ShadowPod", `{"home": null}`, "spec.home: Required value"},

@@ -268,6 +268,7 @@ func (a *agent) keepLanes(ctx context.Context, self *site.Node) error {
 		for _, g := range r.Gateways {
 			peers = append(peers, lane.Peer{Name: g.Name, Address: g.Address, Keys: g.Keys})
 		}
+		a.lanes[name].Limit(r.Limit)
 		a.lanes[name].Set(peers)
 	}
 	return nil

@@ -14,6 +14,8 @@ var (
 		"Bytes of packets sent to a gateway of another cluster.", laneLabels, nil)
 	received = prometheus.NewDesc("lodestone_network_lane_received_bytes_total",
 		"Bytes of packets received from a gateway of another cluster.", laneLabels, nil)
+	dropped = prometheus.NewDesc("lodestone_network_lane_dropped_bytes_total",
+		"Bytes of packets to and from a gateway of another cluster that were more than the bandwidth limit.", laneLabels, nil)
 	roundTrip = prometheus.NewDesc("lodestone_network_lane_round_trip_seconds",
 		"The shortest smoothed round trip time of connections to a gateway of another cluster.", laneLabels, nil)
 )
@@ -25,6 +27,7 @@ func (a *agent) Describe(into chan<- *prometheus.Desc) {
 	into <- roundTrip
 	into <- sent
 	into <- received
+	into <- dropped
 }
 
 // Collect asks the lanes.
@@ -39,6 +42,7 @@ func (a *agent) Collect(into chan<- prometheus.Metric) {
 			into <- prometheus.MustNewConstMetric(connections, prometheus.GaugeValue, float64(g.Connections), cluster, g.Peer)
 			into <- prometheus.MustNewConstMetric(sent, prometheus.CounterValue, float64(g.Sent), cluster, g.Peer)
 			into <- prometheus.MustNewConstMetric(received, prometheus.CounterValue, float64(g.Received), cluster, g.Peer)
+			into <- prometheus.MustNewConstMetric(dropped, prometheus.CounterValue, float64(g.Dropped), cluster, g.Peer)
 			if g.RTT > 0 {
 				into <- prometheus.MustNewConstMetric(roundTrip, prometheus.GaugeValue, g.RTT.Seconds(), cluster, g.Peer)
 			}

@@ -142,7 +142,7 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 // remoteOf returns the other cluster of a link; a verdict with a reason says why there is none.
 func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
-	selects, texts, where := offloaded, link.Spec.PodCIDRs, "spec.podCIDRs"
+	selects, texts, where, limit := offloaded, link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
 	own := link.Namespace == o.Namespace
 	if !own {
 		home := o.Homes[remote.Name]
@@ -151,6 +151,7 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Ve
 				"HomeCluster " + remote.Name}
 		}
 		texts, where = home.Spec.Network.PodCIDRs, "spec.network.podCIDRs of HomeCluster "+home.Name
+		limit = home.Spec.Network.BandwidthLimit
 		selects = func(n *corev1.Namespace) bool {
 			return n.Labels[keys.HomeID] == home.Name && n.Name != link.Namespace &&
 				(len(home.Spec.Network.Namespaces) == 0 || slices.Contains(home.Spec.Network.Namespaces, n.Name))
@@ -164,7 +165,9 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Ve
 	case len(ranges) == 0:
 		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no IPv4 ranges of pods of the other cluster"}
 	}
-	remote.Ranges = ranges
+	if remote.Ranges = ranges; limit != nil {
+		remote.Limit = limit.Value()
+	}
 	for _, g := range link.Spec.Gateways {
 		gateway := site.Gateway{Name: g.Name}
 		if own { // home dials; a home cluster cannot have the nodes of this one dial anybody

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/site"
@@ -100,6 +102,12 @@ func TestHomeReachesPodsOfOffloadedNamespacesAndProbes(t *testing.T) {
 	assert.Equal(t, 1450, s.Remotes[0].MTU)
 	assert.Equal(t, "198.51.100.1:7473", s.Remotes[0].Gateways[0].Address)
 	assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), s.Remotes[0].Pods)
+	assert.Zero(t, s.Remotes[0].Limit)
+
+	o := home()
+	o.Links[0].Spec.BandwidthLimit = ptr.To(resource.MustParse("50Mi"))
+	s, _ = Make(o)
+	assert.EqualValues(t, 50<<20, s.Remotes[0].Limit)
 }
 
 func TestARemoteClusterHeedsItsOwnerAndNotHome(t *testing.T) {
@@ -115,6 +123,13 @@ func TestARemoteClusterHeedsItsOwnerAndNotHome(t *testing.T) {
 	o.Homes["h"].Spec.Network.Namespaces = []string{"store", "own", "other"}
 	s, _ = Make(o)
 	assert.Equal(t, addresses("10.1.0.6"), s.Remotes[0].Pods, "the owner narrows, and does not widen")
+
+	o.Links[0].Spec.BandwidthLimit = ptr.To(resource.MustParse("1Gi"))
+	s, _ = Make(o)
+	assert.Zero(t, s.Remotes[0].Limit, "the limit of this cluster is not home's to set")
+	o.Homes["h"].Spec.Network.BandwidthLimit = ptr.To(resource.MustParse("1Mi"))
+	s, _ = Make(o)
+	assert.EqualValues(t, 1<<20, s.Remotes[0].Limit)
 }
 
 func reasons(verdicts map[Key]Verdict) map[Key]string {

@@ -35,8 +35,8 @@ type connection struct {
 	below      *batched
 	tls        *tls.Conn
 
-	// sent and received are the bytes of packets, without what TLS and TCP add.
-	sent, received atomic.Uint64
+	// sent and received are the bytes of packets, without what TLS and TCP add; dropped those that were more than the limit.
+	sent, received, dropped atomic.Uint64
 
 	heard   atomic.Int64 // when something came, in nanoseconds of start
 	heardBy atomic.Bool  // the other side hears us

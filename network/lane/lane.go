@@ -11,6 +11,9 @@ type Lane interface {
 	Device() string
 	// Set says who the gateways of the other cluster are now. Those who are no longer among them are cut off at once.
 	Set(peers []Peer)
+	// Limit says how many bytes a second go to the other cluster, and as many may come from there; 0: as many as can. What is more is
+	// lost, as it is on a line of that rate.
+	Limit(bytesPerSecond int64)
 	// Up says whether packets are known to arrive on the other side, and those from there here. Changed receives
 	// something after Up may have changed.
 	Up() bool
@@ -43,6 +46,8 @@ type Status struct {
 	RTT time.Duration
 	// Sent and Received are the bytes of packets that went to the gateway and came from it, since it became one of the other cluster.
 	Sent, Received uint64
+	// Dropped are the bytes of packets from the gateway and to it that were lost because of Limit.
+	Dropped uint64
 	// Problem is why there is no connection, in a sentence; empty if there is one.
 	Problem string
 }

@@ -109,7 +109,8 @@ func (s *Server) NewTrunk(device string, connections int) (*Trunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Trunk{device: device, server: s, queues: queues, changed: make(chan struct{}, 1), peers: map[string]*gateway{}}
+	t := &Trunk{device: device, server: s, queues: queues, changed: make(chan struct{}, 1), peers: map[string]*gateway{},
+		out: newLimit(outBurst), in: newLimit(inBurst)}
 	t.usable.Store(&[]*connection{})
 	for i := range queues {
 		t.running.Go(func() { t.carry(i) })

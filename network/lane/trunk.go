@@ -19,6 +19,8 @@ type Trunk struct {
 	queues  []*queue
 	changed chan struct{}
 	running sync.WaitGroup
+	// out bounds what goes to the other cluster, in what comes from there.
+	out, in limit
 
 	mu    sync.Mutex
 	peers map[string]*gateway
@@ -35,8 +37,8 @@ type gateway struct {
 	problem     error
 	up          bool
 	since       time.Time
-	// sent and received are those of connections that have ended.
-	sent, received uint64
+	// sent, received and dropped are those of connections that have ended.
+	sent, received, dropped uint64
 }
 
 var _ Lane = (*Trunk)(nil)
@@ -46,6 +48,12 @@ func (t *Trunk) Device() string { return t.device }
 
 // Changed receives something after Up may have changed.
 func (t *Trunk) Changed() <-chan struct{} { return t.changed }
+
+// Limit bounds both ways.
+func (t *Trunk) Limit(bytesPerSecond int64) {
+	t.out.set(bytesPerSecond)
+	t.in.set(bytesPerSecond)
+}
 
 // Up says whether there is a connection that is up.
 func (t *Trunk) Up() bool { return len(*t.usable.Load()) > 0 }
@@ -155,10 +163,16 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	c.peer = g.Name
 	g.connections = append(g.connections, c)
 	t.mu.Unlock()
-	err := c.run(t.update, q.write)
+	err := c.run(t.update, func(packet []byte) error {
+		if !t.in.now(len(packet)) {
+			c.dropped.Add(uint64(len(packet)))
+			return nil
+		}
+		return q.write(packet)
+	})
 	t.mu.Lock()
 	g.connections = slices.DeleteFunc(g.connections, func(other *connection) bool { return other == c })
-	g.sent, g.received = g.sent+c.sent.Load(), g.received+c.received.Load()
+	g.sent, g.received, g.dropped = g.sent+c.sent.Load(), g.received+c.received.Load(), g.dropped+c.dropped.Load()
 	t.mu.Unlock()
 	t.update()
 	return err
@@ -241,10 +255,15 @@ func (t *Trunk) carry(i int) {
 		}
 		sent, packets := 0, 0
 		c := usable[i%len(usable)]
+		if !t.out.wait(len(frame) - frameHeader) {
+			c.dropped.Add(uint64(len(frame) - frameHeader))
+			continue
+		}
+		alone := t.out.on() // each packet waits for its turn, while others may write
 		err = c.send(func() (next []byte, err error) {
 			if sent == 0 {
 				next = frame
-			} else if sent < burst {
+			} else if sent < burst && !alone {
 				next, err = read(false)
 			}
 			if next != nil {
@@ -265,7 +284,7 @@ func (t *Trunk) Status() (statuses []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.peers {
-		s := Status{Peer: g.Name, Up: g.up, Since: g.since, Sent: g.sent, Received: g.received}
+		s := Status{Peer: g.Name, Up: g.up, Since: g.since, Sent: g.sent, Received: g.received, Dropped: g.dropped}
 		for _, c := range g.connections {
 			s.Congestion = c.congestion
 			if rtt := c.rtt(); s.RTT == 0 || rtt < s.RTT {
@@ -274,7 +293,7 @@ func (t *Trunk) Status() (statuses []Status) {
 			if c.up() {
 				s.Connections++
 			}
-			s.Sent, s.Received = s.Sent+c.sent.Load(), s.Received+c.received.Load()
+			s.Sent, s.Received, s.Dropped = s.Sent+c.sent.Load(), s.Received+c.received.Load(), s.Dropped+c.dropped.Load()
 		}
 		if len(g.connections) == 0 && g.problem != nil {
 			s.Problem = g.problem.Error()

@@ -40,6 +40,8 @@ type Remote struct {
 	MTU int `json:"mtu,omitempty"`
 	// Gateways are those of the other cluster. One side has the address of the other.
 	Gateways []Gateway `json:"gateways"`
+	// Limit is how many bytes a second go there from each gateway, and as many may come; 0: as many as can.
+	Limit int64 `json:"limit,omitempty"`
 	// Pods are those here that it may reach, and that may reach it.
 	Pods []netip.Addr `json:"pods,omitempty"`
 }

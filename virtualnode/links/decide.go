@@ -24,10 +24,10 @@ const (
 	silent = 3 * time.Minute
 )
 
-// here returns what home's object should say of a remote cluster: the ranges are those that home's administrator has listed.
-func here(podCIDRs []string, there *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+// here returns what home's object should say of a remote cluster: ranges and limit are those that home's administrator has set.
+func here(remote v1alpha1.RemoteClusterSpec, there *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
 	spec := told(there)
-	spec.PodCIDRs = podCIDRs
+	spec.PodCIDRs, spec.BandwidthLimit = remote.PodCIDRs, remote.PodBandwidthLimit
 	return spec
 }
 

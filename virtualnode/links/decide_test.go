@@ -8,9 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
 var now = time.Unix(1_800_000_000, 0)
@@ -32,15 +34,17 @@ func TestEachSideIsToldOfTheOther(t *testing.T) {
 	west.Status.Gateways = append(west.Status.Gateways, networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: "w2"}})
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, Probes: []string{"10.2.0.9"},
 		Gateways: []networkv1alpha1.Gateway{{Name: "w1", Address: "w1:7473", Keys: []string{"k"}, MTU: 1500}}},
-		here([]string{"10.2.0.0/16"}, west), "w2 has no key yet")
+		here(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}}, west), "w2 has no key yet")
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.1.0.9"},
 		Gateways: []networkv1alpha1.Gateway{{Name: "h1", Keys: []string{"k"}, MTU: 1500}}}, there(home), "home dials")
 	assert.Equal(t, "h1:7473", home.Status.Gateways[0].Address, "what was read is not changed")
-	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}}, here([]string{"10.2.0.0/16"}, nil))
+	limit := resource.MustParse("50Mi")
+	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, BandwidthLimit: &limit},
+		here(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodBandwidthLimit: &limit}, nil))
 	for range 100 {
 		west.Status.Gateways = append(west.Status.Gateways, west.Status.Gateways[0])
 	}
-	assert.Len(t, here(nil, west).Gateways, maxGateways)
+	assert.Len(t, here(v1alpha1.RemoteClusterSpec{}, west).Gateways, maxGateways)
 }
 
 func TestLanesAreCounted(t *testing.T) {

@@ -125,7 +125,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}
 	err = put(ctx, l.Home, home, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
-		Spec:       here(remote.Spec.PodCIDRs, there1)})
+		Spec:       here(remote.Spec, there1)})
 	if apierrors.IsNotFound(err) {
 		return missing("at home", "deploy/components/network"), nil
 	}

@@ -84,6 +84,14 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of podCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
 
+	// PodBandwidthLimit is how many bytes a second each gateway at home sends to pods of that cluster at most, and as many it takes from
+	// there, with podNetwork Fabric. Without it: as many as can. The owner of that cluster has a limit of its own, in spec.network of
+	// the HomeCluster.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 65536 : isQuantity(self) && quantity(self).compareTo(quantity('64Ki')) >= 0",message="podBandwidthLimit is how many bytes a second may pass, at least 64Ki, such as 50Mi"
+	PodBandwidthLimit *resource.Quantity `json:"podBandwidthLimit,omitempty"`
+
 	// HomeServer is the URL, such as https://203.0.113.10:6443, at which pods there reach
 	// home's API server, whose certificate must be valid for that host. Pods that have a
 	// token of home's API find it in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT,

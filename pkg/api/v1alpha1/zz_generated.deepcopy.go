@@ -280,6 +280,11 @@ func (in *RemoteClusterSpec) DeepCopyInto(out *RemoteClusterSpec) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.PodBandwidthLimit != nil {
+		in, out := &in.PodBandwidthLimit, &out.PodBandwidthLimit
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	out.Topology = in.Topology
 	if in.MoveRepository != nil {
 		in, out := &in.MoveRepository, &out.MoveRepository

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -63,6 +64,13 @@ type NetworkLinkSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=45
 	Probes []string `json:"probes,omitempty"`
+
+	// BandwidthLimit is how many bytes a second each gateway here sends to the other cluster, and as many it takes from there: at home
+	// spec.podBandwidthLimit of the RemoteCluster. In a remote cluster it is not heeded: that counts which its owner has set in
+	// spec.network.bandwidthLimit of the HomeCluster.
+	//
+	// +optional
+	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 }
 
 // Gateway is a node at which the lanes to another cluster begin.

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -142,6 +143,13 @@ type NetworkPolicy struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	Namespaces []string `json:"namespaces,omitempty"`
+
+	// BandwidthLimit is how many bytes a second each gateway here sends to the home cluster at most, and as many it takes from there.
+	// Without it: as many as can.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 65536 : isQuantity(self) && quantity(self).compareTo(quantity('64Ki')) >= 0",message="bandwidthLimit is how many bytes a second may pass, at least 64Ki, such as 50Mi"
+	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 }
 
 // NamespacePolicy bounds the namespaces that are made for a home cluster.
