@@ -33,6 +33,7 @@ import (
 // TestAClonedHomeChangesNothing runs a copy of home beside home, both with all programs, and has a user
 // of the copy delete a namespace whose pods and data are in west.
 func TestAClonedHomeChangesNothing(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	production := fabricWithAgents(t)
 	startPrograms(t, production)
@@ -127,6 +128,7 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 
 // TestAMarkThatIsNotHomesStopsIt has somebody take the mark of home away, and somebody else keep it.
 func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	whole := t // programs go on from one row to the next
 	home := fabricWithAgents(t)

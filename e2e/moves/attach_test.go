@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -223,6 +224,7 @@ func saysWhyItsMoverWaits(t *testing.T, driver *sidecars.Driver, made *v1alpha1.
 // TestNoPodIsStoppedWhereNothingHoldsTheNextOneBack takes the gate away from a namespace, as
 // an administrator may.
 func TestNoPodIsStoppedWhereNothingHoldsTheNextOneBack(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/provisioner/app"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -63,6 +64,7 @@ func forgotten(t *testing.T, made *v1alpha1.VolumeMove, phase v1alpha1.MovePhase
 }
 
 func TestMovesWaitForTheirTurn(t *testing.T) {
+	testbed.NotInShort(t)
 	many, one := space(t), space(t)
 	t.Cleanup(func() {
 		_ = provisioner.Stop()

@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -148,6 +149,7 @@ func began(t *testing.T, namespace string) int {
 }
 
 func TestGitOpsAndAnAutoscalerGoOnBesideAMove(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	claim := fabric.NewClaim(namespace, "data", fabric.Class)

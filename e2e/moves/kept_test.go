@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -69,6 +70,7 @@ func acceptedWith(t *testing.T, made *v1alpha1.VolumeMove) string {
 }
 
 func TestAMoveGoesBackIntoTheCopyThatWasKept(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
@@ -108,6 +110,7 @@ func TestAMoveGoesBackIntoTheCopyThatWasKept(t *testing.T) {
 }
 
 func TestAWayBackThatIsAbortedLeavesTheCopyInUseWhole(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
@@ -132,6 +135,7 @@ func TestAWayBackThatIsAbortedLeavesTheCopyInUseWhole(t *testing.T) {
 }
 
 func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	home, west := takesSnapshots(t, bed.Home, "kept.home.test"), takesSnapshots(t, bed.West, "kept.west.test")
@@ -192,6 +196,7 @@ func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
 }
 
 func TestWhatCannotGoBackIntoAKeptCopyIsRefused(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -236,6 +237,7 @@ func realClass(t *testing.T, namespace, claim string) string {
 }
 
 func TestAVolumeGoesFromOneRealClassToAnother(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	class(t, namespace, fabric.HomeWait)
@@ -283,6 +285,7 @@ func joins(t *testing.T) {
 }
 
 func TestAVolumeGoesFromOneRemoteClusterToAnother(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	joins(t)
 	deploys(t, namespace, "data")

@@ -75,6 +75,7 @@ func TestAVolumeForOnePodMovesWhileItsPodStandsStill(t *testing.T) {
 
 // TestAMoverThatDoesNotEndIsNotWaitedForInSilence has the pod of the mover at the target stay, as it does on a node that is silent.
 func TestAMoverThatDoesNotEndIsNotWaitedForInSilence(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploysWith(t, forOnePod(namespace, "data"))
@@ -471,6 +472,7 @@ func ofOneMoment(t *testing.T, taken []sidecars.Snapshot) {
 }
 
 func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	home, west := takesSnapshots(t, bed.Home, "together.home.test"), takesSnapshots(t, bed.West, "together.west.test")
 	class := virtualClassOf(t, home, west)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	statuses "github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -156,6 +157,7 @@ func TestADryRunSaysWhatWouldBeAndDoesNothing(t *testing.T) {
 }
 
 func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

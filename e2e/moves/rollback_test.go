@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -140,6 +141,7 @@ func keepsSource(m *v1alpha1.VolumeMove) {
 }
 
 func TestAClaimIsMovedAgainWhileAnEarlierCopyOfItIsKept(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

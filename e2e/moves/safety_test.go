@@ -25,6 +25,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -106,6 +107,7 @@ func TestAMoveWaitsForTheNodeWhosePodWasDeletedByForce(t *testing.T) {
 }
 
 func TestAVolumeThatIsUsedInTheRemoteClusterIsWaitedFor(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -132,6 +133,7 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 }
 
 func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	pod := application(namespace, "app", "one")
@@ -263,6 +265,7 @@ func grows(t *testing.T, namespace, claim, size string) {
 }
 
 func TestAVolumeGoesFromClassToClassWithinARemoteCluster(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	class(t, namespace, fabric.HomeWait)
@@ -296,6 +299,7 @@ func TestAVolumeGoesFromClassToClassWithinARemoteCluster(t *testing.T) {
 }
 
 func TestALeftOverOfTheNameIsNotTouched(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	class(t, namespace, fabric.HomeWait)
@@ -323,6 +327,7 @@ func TestALeftOverOfTheNameIsNotTouched(t *testing.T) {
 }
 
 func TestAMoveWithinARemoteClusterThatIsAbortedLeavesNothing(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	class(t, namespace, fabric.HomeWait)

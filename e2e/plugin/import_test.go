@@ -388,6 +388,7 @@ func TestImportFromARemoteClusterRefusesWhatIsNotHomesToTake(t *testing.T) {
 }
 
 func TestPeerGoesOnAfterAKillAtEachWrite(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	k := newKiller(t)
 	ca := t.TempDir() + "/ca.crt"

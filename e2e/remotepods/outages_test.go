@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
 )
@@ -315,6 +316,7 @@ func killable(k *killer) func(*virtualnode.Config) {
 func alone(c *virtualnode.Config) { c.LeaderElect = false }
 
 func TestProgramThatDiesAtEachWriteLosesAndDoublesNothing(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := open(t)
 	create(t, newPod(namespace, "first"))
 	runs(t, namespace, "first") // the namespace is there

@@ -63,6 +63,7 @@ func saidOf(t *testing.T, made *v1alpha1.VolumeReplica, reason, text string) {
 }
 
 func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	counts(t, namespace, virtual, "west")
 	made := replicate(t, namespace, keys.Home)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -168,6 +169,7 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 }
 
 func TestAnEarlierVersionComesBackInPlaceOfWhatAnApplicationSpoiled(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)

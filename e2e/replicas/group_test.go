@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -89,6 +90,7 @@ func versionIsOfOneMoment(t *testing.T, namespace, version string) int {
 }
 
 func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	countsInTwo(t, namespace, keys.Home)
 	as := editor(t, namespace)

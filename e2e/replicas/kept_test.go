@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
@@ -239,6 +240,7 @@ func hostileHome(t *testing.T, namespace, version string, all []string) {
 }
 
 func TestTheQuotaOfTheStandbysOwnerIsTold(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)

@@ -268,6 +268,7 @@ func TestAClaimSaysWhereItsSecondCopyIs(t *testing.T) {
 }
 
 func TestAReplicaAndMovesOfItsClaimAreInNobodysWay(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, "west")

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -46,6 +47,7 @@ func writes(t *testing.T) map[string]int {
 // TestAPointCostsFewWrites counts what Lodestone's programs write in both clusters for points that are cut, copied, sealed and
 // trimmed while nothing is in their way.
 func TestAPointCostsFewWrites(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	counts(t, namespace, virtual, "home")
 	made := replicate(t, namespace, "west")

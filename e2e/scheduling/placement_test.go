@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -122,6 +123,7 @@ func near(by string, must bool) func(*corev1.PodSpec) {
 // Two nodes at home are in zone home, and the virtual node is in a zone of its own with the room of a
 // cluster, as Lodestone's are.
 func TestWhereFourReplicasGo(t *testing.T) {
+	testbed.NotInShort(t)
 	for _, row := range placements {
 		t.Run(row.asks, func(t *testing.T) {
 			s := gravityStage(t)

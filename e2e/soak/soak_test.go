@@ -16,6 +16,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestManyClaimsSurviveThatAllProgramsAreKilled(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	summary, err := Run(t.Context(), Options{
 		Seed: uint64(time.Now().UnixNano()), Claims: 100, Every: 2 * time.Second, Kills: 4, Patience: 2 * time.Minute, Say: t.Logf,

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,19 @@ func Require(t testing.TB) {
 	t.Helper()
 	if !Enabled() {
 		t.Skip("needs control planes: run `make test`")
+	}
+}
+
+// leftOut is true once a test was left out by NotInShort.
+var leftOut atomic.Bool
+
+// NotInShort skips a test where E2E_SHORT is set, as in .ci/run, whose time is limited: it takes long, and a test that is like it does
+// run. `make test` and the nightly workflow run all.
+func NotInShort(t testing.TB) {
+	t.Helper()
+	if os.Getenv("E2E_SHORT") != "" {
+		leftOut.Store(true)
+		t.Skip("it takes long, and E2E_SHORT is set")
 	}
 }
 
@@ -135,7 +149,7 @@ func runOn(ctx context.Context, m *testing.M, start func(context.Context) error,
 
 // chosen says whether only some of the package's tests ran.
 func chosen() bool {
-	some := false
+	some := leftOut.Load()
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		some = some || flag.Lookup(name).Value.String() != ""
 	}
