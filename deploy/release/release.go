@@ -150,7 +150,8 @@ func (r release) manifests(deploy string) ([]file, error) {
 			return err
 		}
 		if entry.IsDir() {
-			if slices.Contains([]string{"chart", "release", "overlays/kind", "overlays/kind-remote", "overlays/kind-webhook"}, filepath.ToSlash(inside)) {
+			left := []string{"chart", "release", "overlays/kind", "overlays/kind-remote", "overlays/kind-webhook"}
+			if slices.Contains(left, filepath.ToSlash(inside)) {
 				return fs.SkipDir
 			}
 			return nil

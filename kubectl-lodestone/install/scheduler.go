@@ -133,8 +133,8 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 			unrestored = errors.Join(unrestored, replace(filepath.Join(folder, configFile), last, folder))
 		}
 		if unrestored != nil {
-			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; to be without "+
-				"the extender, copy %s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
+			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; to be "+
+				"without the extender, copy %s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
 		}
 		return fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
 	}
@@ -176,15 +176,15 @@ func asking(manifest []byte, mark string) (after []byte, asked bool, err error) 
 	}
 	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "kube-scheduler" })
 	if at < 0 {
-		return nil, false, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container that runs "+
-			"it, and mount /%s there (docs/scheduling.md#your-own-control-plane has both)", lodestonePath+"/"+configFile, lodestonePath)
+		return nil, false, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container that "+
+			"runs it, and mount /%s there (docs/scheduling.md#your-own-control-plane has both)", lodestonePath+"/"+configFile, lodestonePath)
 	}
 	container, path := &pod.Spec.Containers[at], "/"+lodestonePath
 	config := "--config=" + filepath.Join(path, configFile)
 	for _, argument := range slices.Concat(container.Command, container.Args) {
 		if strings.HasPrefix(argument, "--config") && argument != config {
-			return nil, false, cli.Refuse("kube-scheduler of this node has a configuration of its own (%s), and nothing was changed: add to that file "+
-				"what kubectl lodestone install prints under extenders (docs/scheduling.md#your-own-control-plane has the whole of it)", argument)
+			return nil, false, cli.Refuse("kube-scheduler of this node has a configuration of its own (%s), and nothing was changed: add to that "+
+				"file what kubectl lodestone install prints under extenders (docs/scheduling.md#your-own-control-plane has the whole of it)", argument)
 		}
 	}
 	asked = slices.Contains(container.Command, config)

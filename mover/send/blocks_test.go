@@ -36,14 +36,15 @@ func TestASenderDoesNotWaitForAnAnswerThatDoesNotCome(t *testing.T) {
 	_, target := large(t, content)
 	content[0]++
 	volume, source := large(t, content)
+	full := wire.BlocksResponse{Full: true, Error: "full"}
 	for name, row := range map[string]struct {
 		// answer is called at the question, which is the second message.
 		answer func(in *wire.Incoming) (any, error)
 		want   error // nil: any
 	}{
-		"it is full":                {func(*wire.Incoming) (any, error) { return wire.BlocksResponse{Full: true, Error: "full"}, nil }, rsync.ErrNoSpace},
+		"it is full":                {func(*wire.Incoming) (any, error) { return full, nil }, rsync.ErrNoSpace},
 		"it is gone":                {func(*wire.Incoming) (any, error) { return nil, wire.ErrLost }, wire.ErrLost},
-		"it says that it has ended": {func(in *wire.Incoming) (any, error) { return wire.BlocksResponse{Full: true}, in.SendEnd() }, rsync.ErrNoSpace},
+		"it says that it has ended": {func(in *wire.Incoming) (any, error) { return full, in.SendEnd() }, rsync.ErrNoSpace},
 		"it answers much more than it was asked": {func(in *wire.Incoming) (any, error) {
 			for range 10 {
 				if err := in.Send(payload[:]); err != nil {

@@ -262,7 +262,8 @@ func (r *run) blocks(conn *wire.Conn, source, target *tree.Manifest) error {
 			return fmt.Errorf("%w: an answer that nobody asked for", wire.ErrLost)
 		}
 	}
-	err := conn.Do(wire.Call{Op: wire.OpBlocks, Result: &answer, Data: answered, End: func() { close(ended) }, Send: func(send func([]byte) error) error {
+	end := func() { close(ended) }
+	err := conn.Do(wire.Call{Op: wire.OpBlocks, Result: &answer, Data: answered, End: end, Send: func(send func([]byte) error) error {
 		open := blocks.NewSender
 		if r.sender.Block {
 			open = blocks.NewDeviceSender
