@@ -208,7 +208,7 @@ move-cases: ## Take every case that a copy of a volume must survive through rsyn
 
 .PHONY: programs
 programs: bin/gotestsum ## Build all programs of others that tests and clusters need into the user's cache
-	@go run ./e2e/cmd/build controlplane disk sidecars restic rest-server kind node local-path-provisioner >/dev/null
+	@go run ./e2e/cmd/build controlplane disk sidecars restic rest-server kind node coredns local-path-provisioner >/dev/null
 
 .PHONY: control-plane
 control-plane: ## Build the control-plane program into the user's cache

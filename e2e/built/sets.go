@@ -69,10 +69,11 @@ var (
 	Restic = Set{Name: "restic", Folder: "mover/content/restic/program", Packages: []string{"tool"}, Tags: "disable_grpc_modules"}
 	// RestServer is an object store: restic's own.
 	RestServer = Set{Name: "rest-server", Folder: programs, Packages: []string{"github.com/restic/rest-server/cmd/rest-server"}}
-	// Kind, Node and LocalPath are what clusters without a registry consist of: kind itself;
-	// all of Kubernetes in one program, CoreDNS and pause; the provisioner of the class standard.
+	// Kind, Node, CoreDNS and LocalPath are what clusters without a registry consist of: kind itself; all of Kubernetes in one
+	// program; CoreDNS and pause, which are the same for each version; the provisioner of the class standard.
 	Kind      = Set{Name: "kind", Folder: programs, Packages: []string{"sigs.k8s.io/kind"}}
-	Node      = Set{Name: "node", Folder: programs, Packages: []string{"./kubernetes", "./coredns", "./pause"}}
+	Node      = Set{Name: "node", Folder: programs, Packages: []string{"./kubernetes"}}
+	CoreDNS   = Set{Name: "coredns", Folder: programs, Packages: []string{"./coredns", "./pause"}}
 	LocalPath = Set{Name: "local-path-provisioner", Folder: programs + "/local-path-provisioner", Packages: []string{"tool"}}
 	// Liqo is Liqo 1.2.0: its controllers, its virtual kubelet and liqoctl. Only the suite of nodes of Liqo needs it.
 	Liqo = Set{Name: "liqo", Folder: "e2e/liqo", Packages: []string{"tool"}, Version: "v1.35.2"}
@@ -82,7 +83,7 @@ var (
 
 // Sets are all of them.
 func Sets() []Set {
-	return []Set{ControlPlane, Disk, Sidecars, Restic, RestServer, Kind, Node, LocalPath, Liqo}
+	return []Set{ControlPlane, Disk, Sidecars, Restic, RestServer, Kind, Node, CoreDNS, LocalPath, Liqo}
 }
 
 // Definitions is the folder, among the sidecars, of the custom resource definitions of

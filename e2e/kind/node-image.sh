@@ -13,7 +13,7 @@ workload=$!
 "$here/rootfs.sh" node &
 rootfs=$!
 bin=$KIND_CACHE/bin-$version
-LODESTONE_KUBERNETES=$(minor "$cluster") "$here/programs.sh" "$bin" node local-path-provisioner
+LODESTONE_KUBERNETES=$(minor "$cluster") "$here/programs.sh" "$bin" node coredns local-path-provisioner
 wait "$workload"
 wait "$rootfs"
 say "building $image"

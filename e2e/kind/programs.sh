@@ -1,7 +1,7 @@
 #!/bin/bash
 # programs.sh <folder> <set...>: builds sets of programs from Go modules, unless they are in the
 # user's cache, and has the folder name them: kind; node, which is all of Kubernetes
-# in one program, coredns and pause; the local-path-provisioner.
+# in one program; coredns, with pause; the local-path-provisioner.
 . "$(dirname "$0")/settings.sh"
 bin=$1
 shift

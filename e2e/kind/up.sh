@@ -57,11 +57,14 @@ kubeadmConfigPatches:
   failCgroupV1: false
 Y
   # The extender is in home.
+  local arguments="[{name: config, value: $examples/kube-scheduler-configuration.yaml}]"
+  # kind gives kubeadm before 1.36 a configuration of v1beta3, which has a map there.
+  [[ ! $(version "$1") < v1.36 ]] || arguments="{config: $examples/kube-scheduler-configuration.yaml}"
   [[ $1 != home || -n ${LODESTONE_INSTALL-} ]] || cat <<Y
 - |
   kind: ClusterConfiguration
   scheduler:
-    extraArgs: [{name: config, value: $examples/kube-scheduler-configuration.yaml}]
+    extraArgs: $arguments
     extraVolumes: [{name: lodestone, hostPath: $examples, mountPath: $examples, readOnly: true, pathType: Directory}]
 Y
 }

@@ -176,8 +176,8 @@ func asking(manifest []byte, mark string) (after []byte, asked bool, err error) 
 	}
 	at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "kube-scheduler" })
 	if at < 0 {
-		return nil, false, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container that "+
-			"runs it, and mount /%s there (docs/scheduling.md#your-own-control-plane has both)", lodestonePath+"/"+configFile, lodestonePath)
+		return nil, false, fmt.Errorf("kube-scheduler's manifest has no container kube-scheduler: add the flag --config=/%s to the container "+
+			"that runs it, and mount /%s there (docs/scheduling.md#your-own-control-plane has both)", lodestonePath+"/"+configFile, lodestonePath)
 	}
 	container, path := &pod.Spec.Containers[at], "/"+lodestonePath
 	config := "--config=" + filepath.Join(path, configFile)
