@@ -16,7 +16,6 @@ import (
 
 // A fixed choice of what `make crash` sweeps.
 func TestSampleOfTheCrashSweepSurvives(t *testing.T) {
-	testbed.NotInShort(t)
 	testbed.Require(t)
 	// Of imports e2e/plugin has some.
 	swept := slices.DeleteFunc(Flows(), func(f Flow) bool { return f.Of == Plugin })
