@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -191,6 +194,9 @@ func TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode(t *testing.T) {
 	require.Equal(t, int32(1), before.Status.NumberReady, "its pod on the virtual node waits")
 	bindings := home.client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings()
 	binding, err := bindings.Get(t.Context(), "lodestone-daemonsets", metav1.GetOptions{})
+	if os.Getenv(built.Variable) != "" && apierrors.IsNotFound(err) {
+		t.Skip("a webhook has the place of the policy that this test takes away for a while: Kubernetes here serves none")
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { // the policy would give what is put back the requirement again
 		ctx := context.WithoutCancel(t.Context())
