@@ -328,10 +328,7 @@ func TestNobodyIsEvictedWhereTheClaimCannotGo(t *testing.T) {
 		s.join(metav1.ConditionTrue, standard)
 		s.claim("seatless", nil)
 		s.pod(named("seatless"), true, "seatless")
-		require.Eventually(s.t, func() bool {
-			s.touch("seatless")
-			return s.selected("seatless") != ""
-		}, long, 10*often)
+		s.awaitTouched("seatless", func(node string) bool { return node != "" })
 
 		// Now there is one place for an urgent pod, and only there somebody goes.
 		s.urgent("in-time")

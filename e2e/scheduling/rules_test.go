@@ -172,6 +172,20 @@ func (s *stage) awaitChange(pod, claim string, reason filter.Reason) {
 	}, long, 10*often)
 }
 
+// awaitTouched touches the claim, for the reason of awaitChange, until the node that kube-scheduler selects for it is right.
+// It leaves kube-scheduler time in between: that gives up to write the node when the claim has changed meanwhile.
+func (s *stage) awaitTouched(claim string, right func(node string) bool) {
+	s.t.Helper()
+	var touched time.Time
+	require.Eventually(s.t, func() bool {
+		if time.Since(touched) > 3*time.Second {
+			s.touch(claim)
+			touched = time.Now()
+		}
+		return right(s.selected(claim))
+	}, long, often)
+}
+
 // refusal returns why kube-scheduler holds the pod back.
 func (s *stage) refusal(t require.TestingT, pod string) string {
 	found, err := s.Client().CoreV1().Pods(s.namespace).Get(s.t.Context(), pod, metav1.GetOptions{})
@@ -242,10 +256,7 @@ func TestUnboundClaimWaitsForItsCluster(t *testing.T) {
 			s.awaitChange("web", "data", step.reason)
 		}
 		s.label(keys.OffloadEnabled)
-		require.Eventually(s.t, func() bool {
-			s.touch("data")
-			return s.selected("data") == s.node
-		}, long, 10*often)
+		s.awaitTouched("data", func(node string) bool { return node == s.node })
 	})
 }
 
