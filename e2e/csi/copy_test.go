@@ -425,6 +425,7 @@ func (c *chain) makeAnew(t *testing.T) {
 // the virtual volume names the first for ever. A snapshot can be taken each time, and
 // the one from before can be restored and deleted.
 func TestSnapshotsBeforeAndAfterAShadowIsMadeAnew(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	create(t, namespace, fabric.InWest)

@@ -142,6 +142,7 @@ func TestAnObjectThatWasWrittenAsOneVersionIsReadAsTheOther(t *testing.T) {
 // TestDefinitionsOfTheReleaseBeforeKeepEachObject applies definitions that know v1alpha1 alone, as a downgrade does, and those of this
 // tree again.
 func TestDefinitionsOfTheReleaseBeforeKeepEachObject(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	client, err := dynamic.NewForConfig(cluster.AdminConfig())
 	require.NoError(t, err)

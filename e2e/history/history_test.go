@@ -24,6 +24,7 @@ import (
 // TestARemoteClusterThatIsRestoredFromABackup has west go back to before a claim was
 // made and another one was deleted.
 func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	namespace := newNamespace(t)
 	kept, deleted := create(t, namespace, "kept", fabric.WestNode), create(t, namespace, "deleted", fabric.WestNode)

@@ -170,6 +170,7 @@ func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 
 // TestWhoPeersAgainBeginsAnew ends a peering and peers again, and runs new programs on what older ones left.
 func TestWhoPeersAgainBeginsAnew(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	again := fabricWithAgents(t)
 	programs := startPrograms(t, again)

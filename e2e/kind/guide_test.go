@@ -220,7 +220,7 @@ func TestTheGuideIsDoneAsItStands(t *testing.T) {
 	_, err := home.client.CoreV1().Namespaces().Get(t.Context(), guided, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "namespace %s is there already: delete it first (%v)", guided, err)
 	all := guide(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	first, ran := openTerminal(ctx, t), 0
 	for _, step := range all {

@@ -27,7 +27,7 @@ import (
 const (
 	// long is how long a state may take to come about: images are there, so this
 	// is no matter of seconds only on a machine that does much else.
-	long = 3 * time.Minute
+	long = 5 * time.Minute
 	// steady is how long something must stay as it is.
 	steady = 15 * time.Second
 	poll   = 500 * time.Millisecond

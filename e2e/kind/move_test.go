@@ -236,6 +236,7 @@ parameters: {lodestone.dev/local-class: standard, lodestone.dev/remote-class: di
 
 // TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome: west's file system has 512 MiB.
 func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, tight)
@@ -283,6 +284,7 @@ func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
 }
 
 func TestManySmallFilesAreMoved(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
@@ -376,6 +378,7 @@ func moveRepository(t *testing.T, value string) {
 // TestContentOfAMoveTravelsThroughAClaimThatBothClustersMount: to west and back. No other
 // test runs beside, whose moves would want that claim, too.
 func TestContentOfAMoveTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
+	notInShort(t)
 	shop := namespace(t)
 	directory := path.Join(sharedDirectory, shop)
 	t.Cleanup(func() {

@@ -306,6 +306,7 @@ func content(t *testing.T, namespace, pod string) string {
 }
 
 func TestADeviceGoesToWestAndBackWhileItsPodRuns(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(raw, shop))

@@ -174,6 +174,7 @@ func watchReleases(t *testing.T) func() map[types.UID][]string {
 
 // TestAVolumeThatItsAttacherDoesNotLetGoGoesBack has the virtual volume deleted, which the finalizer of an attacher keeps that is away.
 func TestAVolumeThatItsAttacherDoesNotLetGoGoesBack(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

@@ -336,6 +336,7 @@ func database(t *testing.T, namespace string) (claims []string) {
 }
 
 func TestTheReplicasOfAStatefulSetMoveTogether(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	claims := database(t, namespace)

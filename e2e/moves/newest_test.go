@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -25,6 +26,7 @@ import (
 // TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses gives home's objects the state of a backup from before two moves to
 // west, where pods have written since. Of one claim the newer data is chosen then, of the other the older.
 func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	first, second := movesAway(t, namespace, "first"), movesAway(t, namespace, "second")
 	require.NoError(t, provisioner.Stop())

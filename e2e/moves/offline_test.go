@@ -41,6 +41,7 @@ func forOnePod(namespace, name string) *corev1.PersistentVolumeClaim {
 func offline(m *v1alpha1.VolumeMove) { m.Spec.Offline = v1alpha1.OfflineAllow }
 
 func TestAVolumeForOnePodMovesWhileItsPodStandsStill(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploysWith(t, forOnePod(namespace, "data"))
@@ -174,6 +175,7 @@ func TestAMoveOfAVolumeForOnePodCanBeGivenUpInTheMiddle(t *testing.T) {
 }
 
 func TestOneVolumeForOnePodAmongThoseOfAPodIsCopiedInTheStop(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), forOnePod(namespace, "own"),

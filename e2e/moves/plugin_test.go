@@ -79,6 +79,7 @@ func TestThePluginMovesAVolumeAndSaysHowThatGoes(t *testing.T) {
 }
 
 func TestTheMoveGoesOnWhenThePluginIsStopped(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")
@@ -184,6 +185,7 @@ func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
 }
 
 func TestEndingThePluginEndsNoMove(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)

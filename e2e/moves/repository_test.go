@@ -225,6 +225,7 @@ func empty(t *testing.T, exchange, namespace string) {
 // TestAReceiverThatDiesWhileItReadsAClaimIsFollowedByAnother: a sender has saved something,
 // and the mover at the target ends in the middle of it.
 func TestAReceiverThatDiesWhileItReadsAClaimIsFollowedByAnother(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	from, content := keepsLarge(t, namespace)
 	exchange, err := bed.Disks.Of(shares(t, bed.Home, fabric.Storage, "exchange", "exchange-"+namespace))

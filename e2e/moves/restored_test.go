@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -102,6 +103,7 @@ func putsBack(t *testing.T, volume *corev1.PersistentVolume) {
 // TestARestoredHomeKeepsTheCopyThatDataWentBackInto gives home's objects the state of a backup from before a move went back into the copy
 // that an earlier one kept at home. That copy has the newer data then, and home does not know it.
 func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	kept, core := folder(t, namespace, "data"), bed.Home.Client().CoreV1()

@@ -223,6 +223,7 @@ func TestAProvisionerThatIsKilledGoesOnWithAMove(t *testing.T) {
 }
 
 func TestAMoveWhoseTargetIsGoneIsGivenUp(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	from := folder(t, namespace, "data")

@@ -73,6 +73,7 @@ func TestATargetThatStaysAwayLetsThePodsGoOnAtTheSource(t *testing.T) {
 }
 
 func TestAMoveWaitsForTheNodeWhosePodWasDeletedByForce(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	core := bed.Home.Client().CoreV1()
@@ -204,6 +205,7 @@ func words(t *testing.T, folder string) string {
 }
 
 func TestNothingIsLostOfAPodThatWritesOnAfterAForcedDeletion(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", tidy)
@@ -461,6 +463,7 @@ func wants(t *testing.T, namespace, name, affinity string) {
 }
 
 func TestAMoverMakesWayForAPodThatGoesToAnotherNode(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	class(t, namespace, fabric.HomeNow) // its volumes are reached from both nodes

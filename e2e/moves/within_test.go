@@ -91,6 +91,7 @@ while :; do
 done`
 
 func TestVolumesOfOnePodMoveTogether(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	pod := application(namespace, "app", "one")
@@ -184,6 +185,7 @@ func crowds(t *testing.T, made *v1alpha1.VolumeMove) {
 }
 
 func TestAVolumeGoesToAnotherNodeOfHome(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data")

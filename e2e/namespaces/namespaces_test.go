@@ -29,6 +29,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
@@ -93,6 +94,7 @@ func TestARefusedNamespaceSendsTheClaimElsewhere(t *testing.T) {
 }
 
 func TestANamespaceIsKeptAsLongAsSomethingIsLeftThere(t *testing.T) {
+	testbed.NotInShort(t)
 	kept, gone := space(t, "shop-", true), space(t, "shop-", true)
 	t.Parallel()
 	for _, namespace := range []string{kept, gone} {
@@ -211,6 +213,7 @@ func rebinds(t *testing.T, namespace string) {
 // TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt deletes a home namespace whose volume is retained, and restores it
 // with claim and volume as backup programs do: namespace and claim get other UIDs, and the volume names the claim by name.
 func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t, "shop-", true)
 	t.Parallel()
 	use(t, namespace, inWest(namespace))

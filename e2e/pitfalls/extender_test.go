@@ -263,6 +263,7 @@ func holder(t *testing.T) string {
 
 // The provider's scheduler is a stock one that knows nothing of the extender.
 func TestSecondSchedulerOfTwoReplicas(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	kustomize(t.Context(), t, "overlays/managed")
 	t.Cleanup(func() { kustomize(context.Background(), t, "base") })

@@ -28,6 +28,7 @@ import (
 // Kubernetes 1.37 prefers nodes with much room by default. kube-scheduler 1.36 has that behind a
 // gate, with the same formula. Nobody knows how much room there is in west.
 func TestRoomThatNobodyKnowsDrawsNoPods(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	publishRoom(t)
 	drawsNoPods(t, settings{}, settings{gates: "StorageCapacityScoring=true"})

@@ -178,6 +178,7 @@ func released(t *testing.T, namespace, name, class string, place func(*corev1.Po
 }
 
 func TestWhatWasKeptAtHomeGetsAClaimAgain(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	namespace, class, k := testbed.Namespace(t, bed.Home), keepingClass(t), newKiller(t)
 	for n := 1; ; n++ {

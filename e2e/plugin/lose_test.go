@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -24,6 +25,7 @@ import (
 // Only the very volume that somebody names is given up, only while its cluster
 // is away, and if the cluster comes back its data is there.
 func TestAVolumeIsLostOnlyWhenAUserSaysSo(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
 	gone, kept := volumeInWest(t, namespace, "gone"), volumeInWest(t, namespace, "kept")
@@ -165,6 +167,7 @@ func reasonOf(t *testing.T, cluster, condition string) string {
 
 // A pod of a remote cluster that has gone can be given up, and only then.
 func TestReleaseWhenTheRemoteClusterIsGone(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
 	podInWest(t, namespace, "web")

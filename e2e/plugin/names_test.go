@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // shop peers with west and makes a namespace that is open to it, with the claims data and wal, which wait, and pod web in west.
@@ -161,6 +162,7 @@ func TestObjectsAreNamedAndListedAsKubectlDoes(t *testing.T) {
 
 // Nothing is begun or offered in a namespace that is being deleted, and nobody waits for it.
 func TestANamespaceThatIsBeingDeletedIsSaidToBe(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := shop(t)
 	ctx := t.Context()
 	claims, pods := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), bed.Home.Client().CoreV1().Pods(namespace)

@@ -61,6 +61,7 @@ func TestClaimTellsThatItsFileSystemInTheRemoteClusterHasNotGrown(t *testing.T) 
 }
 
 func TestClaimRecoversFromAnExpansionThatFailedInTheRemoteCluster(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
@@ -306,6 +307,7 @@ func nfsVolume(t *testing.T, class, size string) string {
 // TestExpansionGoesOnWhenProvisionersAreKilled runs alone: it stops the
 // provisioner that the others use.
 func TestExpansionGoesOnWhenProvisionersAreKilled(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	const count = 12
 	name := func(i int) string { return fmt.Sprintf("data-%d", i) }

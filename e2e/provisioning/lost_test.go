@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -253,6 +254,7 @@ func TestVolumeOfAClaimThatIsDeletedWhileItsTwinIsHealedGoesToo(t *testing.T) {
 // The moments are not chosen: what matters at each write is tested with package
 // flow. This is the real API server's and the real storage's part.
 func TestHealingSurvivesAProvisionerThatIsKilledAgainAndAgain(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	virtual, twin, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
 	for _, delay := range []time.Duration{0, 10 * time.Millisecond, 30 * time.Millisecond, 80 * time.Millisecond} {

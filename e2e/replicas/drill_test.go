@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -156,6 +157,7 @@ func TestADrillStartsWithAVersionWhileReplicationGoesOn(t *testing.T) {
 }
 
 func TestADrillIsRefusedInWordsWhereItCannotBe(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace, other := space(t), space(t)
 	counts(t, namespace, virtual, keys.Home)

@@ -201,6 +201,7 @@ func TestAnEarlierVersionComesBackInPlaceOfWhatAnApplicationSpoiled(t *testing.T
 }
 
 func TestAFailoverIsRefusedInWordsWhereItCannotBe(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)

@@ -70,6 +70,7 @@ func spoiled(t *testing.T, namespace, version string) bool {
 // TestAVersionFromBeforeTheDataWasSpoiledIsThereAndIsRestored has the application scramble its files, and a hostile home try all that
 // could make the version from before go.
 func TestAVersionFromBeforeTheDataWasSpoiledIsThereAndIsRestored(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)
 	made := replicate(t, namespace, "west")

@@ -242,6 +242,7 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 }
 
 func TestAClaimSaysWhereItsSecondCopyIs(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)
