@@ -10,5 +10,8 @@ if docker info >/dev/null 2>&1 && [[ -x $KIND_CACHE/bin/kind ]]; then
     docker exec "$cluster-control-plane" find "$shared" -mindepth 1 -delete >/dev/null 2>&1 || true
     kind delete cluster -q --name "$cluster"
   done
+  # Loop devices of disks that were still attached: the kernel keeps them, though their files are gone.
+  losetup --list --noheadings --output NAME,BACK-FILE 2>/dev/null | awk '$2 ~ /\/lodestone-disk\/volumes\// && /\(deleted\)$/ {print $1}' |
+    xargs -r losetup --detach 2>/dev/null || true
 fi
 "$here/engine.sh" stop
