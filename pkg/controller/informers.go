@@ -68,7 +68,7 @@ func Watch[T any](informer cache.SharedIndexInformer, changed func(was, now *T))
 // spares to unpack them.
 func WatchMentioning[T any](informer cache.SharedIndexInformer, text string, changed func(was, now *T)) (unwatch func() error, err error) {
 	all := Handler(changed)
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	unwatch, err = AddHandler(informer, cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if MayMention(obj, text) {
 				all.OnAdd(obj, false)
@@ -88,7 +88,7 @@ func WatchMentioning[T any](informer cache.SharedIndexInformer, text string, cha
 	if err != nil {
 		return nil, fmt.Errorf("watch %T: %w", *new(T), err)
 	}
-	return func() error { return informer.RemoveEventHandler(registration) }, nil
+	return unwatch, nil
 }
 
 // MayMention says whether a text may be in an object of an informer's event or store. It looks into packed objects without

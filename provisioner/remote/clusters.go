@@ -126,7 +126,7 @@ func (r *Clusters) Run(ctx context.Context) error {
 		return err
 	}
 	// Which volume it was does not matter, so none is unpacked.
-	volumes, err := r.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+	unwatchVolumes, err := controller.AddHandler(r.volumes, cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
 		for _, namespaces := range r.namespaceControllers() {
 			namespaces.VolumeGone()
 		}
@@ -137,7 +137,7 @@ func (r *Clusters) Run(ctx context.Context) error {
 	<-ctx.Done()
 	r.end()
 	r.running.Wait()
-	return errors.Join(unwatchObjects(), unwatchSecrets(), unwatchPods(), r.volumes.RemoveEventHandler(volumes))
+	return errors.Join(unwatchObjects(), unwatchSecrets(), unwatchPods(), unwatchVolumes())
 }
 
 // serve starts a RemoteCluster's goroutine, or has it probe if it runs already: at once if
