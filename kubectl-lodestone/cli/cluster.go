@@ -374,6 +374,14 @@ func load(flags *genericclioptions.ConfigFlags) (clientcmdapi.Config, error) {
 	return raw, checkFlags(flags, raw)
 }
 
+// Configured says whether there is a kubeconfig, or anything else that leads to a cluster.
+func Configured(flags *genericclioptions.ConfigFlags) bool {
+	raw, err := flags.ToRawKubeConfigLoader().RawConfig()
+	_, outside := rest.InClusterConfig()
+	return err != nil || len(raw.Contexts) > 0 || outside == nil || ptr.Deref(flags.APIServer, "") != "" ||
+		os.Getenv("KUBERNETES_MASTER") != "" || ptr.Deref(flags.Context, "") != ""
+}
+
 // checkContext checks that a context is chosen, and that what it names is there: kubectl's own loader takes a server at
 // localhost:8080 instead.
 func checkContext(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config) error {
