@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
@@ -90,13 +91,10 @@ func TestAClusterThatAnnouncesItselfIsFoundAndPeered(t *testing.T) {
 	t.Logf("discover:\n%s%s", discovered.out, discovered.stderr)
 	assert.Regexp(t, `^NAME +SERVER +VERSION +PEERED AS +CA HASH\nwest +https://\S+ +v1\.\S+ +<none> +`+hash+`\n$`, discovered.out)
 
-	// The owner hands out a token of an account of its own.
-	_, err := bed.West.Kubectl(t.Context(), "", "create", "serviceaccount", "guests", "-n", "default")
+	// The owner hands out a token of an account that may do no more than that takes.
+	_, err := bed.West.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(fabric.Root(), "deploy", "examples", "remote-peering.yaml"))
 	require.NoError(t, err)
-	_, err = bed.West.Kubectl(t.Context(), "", "create", "clusterrolebinding", "guests", "--clusterrole=cluster-admin",
-		"--serviceaccount=default:guests")
-	require.NoError(t, err)
-	token, err := bed.West.Kubectl(t.Context(), "", "create", "token", "guests", "-n", "default")
+	token, err := bed.West.Kubectl(t.Context(), "", "create", "token", "lodestone-peering", "-n", "lodestone-remote")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "west.token")
 	require.NoError(t, os.WriteFile(file, []byte(token), 0o600))
@@ -115,10 +113,12 @@ func TestAClusterThatAnnouncesItselfIsFoundAndPeered(t *testing.T) {
 	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Contains(t, conditionsOf(remote), v1alpha1.Ready)
-	assert.NotContains(t, string(kubeconfigOf(t, "west")), strings.TrimSpace(token), "home has an identity of its own")
+	assert.NotContains(t, kubeconfigOf(t, "west"), strings.TrimSpace(token), "home has an identity of its own")
 
 	discovered = lodestone(t, append([]string{"discover", "-o", "json"}, in...)...).ends(t, done)
-	var all struct{ Clusters []struct{ Name, PeeredAs, CAHash string } }
+	var all struct {
+		Clusters []struct{ Name, PeeredAs, CAHash string }
+	}
 	require.NoError(t, json.Unmarshal([]byte(discovered.out), &all))
 	require.Len(t, all.Clusters, 1)
 	assert.Equal(t, "west", all.Clusters[0].PeeredAs)

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,13 +41,16 @@ func (c *Cluster) Authority(ctx context.Context) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, Misuse("context %q cannot be used: %w; correct the kubeconfig", c.Context, err)
 	}
-	if config == nil || config.InsecureSkipVerify {
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12} // with the authorities of the system
+	}
+	if config.InsecureSkipVerify {
 		return nil, Misuse("the kubeconfig does not check the certificate of context %q, so nobody knows its certificate authority: put "+
 			"certificate-authority-data into it", c.Context)
 	}
 	// No credentials are needed for that.
 	config.Certificates, config.GetClientCertificate = nil, nil
-	response, err := visit(ctx, c.Config.Host+"/version", config)
+	response, err := visit(ctx, strings.TrimSuffix(c.Config.Host, "/")+"/version", config)
 	if err != nil {
 		return nil, c.Explain("see its certificate", err)
 	}
@@ -86,7 +90,8 @@ const maxClusterInfo = 256 << 10
 // kube-public, which clusters of kubeadm show to everybody. The server gets no credentials.
 func FindAuthority(ctx context.Context, address, hash string, known []byte) ([]byte, error) {
 	// Nothing is believed of this connection but what has the hash.
-	response, err := visit(ctx, address+clusterInfo, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12})
+	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}
+	response, err := visit(ctx, strings.TrimSuffix(address, "/")+clusterInfo, unchecked)
 	if err != nil {
 		var request *url.Error
 		if errors.As(err, &request) { // the rest of it is a long address
@@ -113,9 +118,10 @@ func FindAuthority(ctx context.Context, address, hash string, known []byte) ([]b
 	for _, certificate := range shown[1:] {
 		between.AddCert(certificate)
 	}
-	if _, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: response.Request.URL.Hostname()}); err != nil {
-		return nil, Refuse("the server at %q has a certificate that the authority of --remote-ca-hash has not signed for it (%w), so the token was "+
-			"not sent: ask the owner of the cluster whether the address is right", address, err)
+	options := x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: response.Request.URL.Hostname()}
+	if _, err := shown[0].Verify(options); err != nil {
+		return nil, Refuse("the server at %q has a certificate that the authority of --remote-ca-hash has not signed for it (%w), so the token "+
+			"was not sent: ask the owner of the cluster whether the address is right", address, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: candidates[i].Raw}), nil
 }
@@ -157,5 +163,6 @@ func ConnectAnnounced(ctx context.Context, name, address, hash, token string, kn
 	if err != nil {
 		return nil, Misuse("the address %q of cluster %q cannot be used: %w; ask its owner", address, name, err)
 	}
+	cluster.handedOut = true
 	return cluster, nil
 }

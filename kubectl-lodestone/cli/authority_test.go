@@ -107,6 +107,7 @@ func TestATokenGoesToTheServerOfTheAuthorityThatTheOwnerNamedAndToNoOther(t *tes
 	pretended.Certificate = append(pretended.Certificate, owner.certificate.Raw)
 	elsewhere := owner.serving(t, net.IPv4(192, 0, 2, 1))
 	elsewhere.Certificate = append(elsewhere.Certificate, owner.certificate.Raw)
+	const none = "shows no certificate authority with the hash that its owner handed out"
 	for name, row := range map[string]struct {
 		shows       tls.Certificate
 		info, known []byte
@@ -115,11 +116,11 @@ func TestATokenGoesToTheServerOfTheAuthorityThatTheOwnerNamedAndToNoOther(t *tes
 		"the handshake shows it":                    {shows: chain},
 		"cluster-info shows it":                     {shows: leaf, info: infoOf(t, owner.pem())},
 		"the owner has handed out its file":         {shows: leaf, known: owner.pem()},
-		"nothing shows it":                          {shows: leaf, says: "shows no certificate authority with the hash"},
-		"a server of another authority":             {shows: other.serving(t, here), info: infoOf(t, other.pem()), says: "shows no certificate authority"},
-		"the file is of another one":                {shows: other.serving(t, here), known: other.pem(), says: "shows no certificate authority"},
-		"cluster-info is no ConfigMap":              {shows: leaf, info: []byte("<html>"), says: "shows no certificate authority"},
-		"cluster-info is no end of bytes":           {shows: leaf, info: make([]byte, 10*maxClusterInfo), says: "shows no certificate authority"},
+		"nothing shows it":                          {shows: leaf, says: none},
+		"a server of another authority":             {shows: other.serving(t, here), info: infoOf(t, other.pem()), says: none},
+		"the file is of another one":                {shows: other.serving(t, here), known: other.pem(), says: none},
+		"cluster-info is no ConfigMap":              {shows: leaf, info: []byte("<html>"), says: none},
+		"cluster-info is no end of bytes":           {shows: leaf, info: make([]byte, 10*maxClusterInfo), says: none},
 		"another one shows it, and lacks its key":   {shows: pretended, says: "has not signed for it"},
 		"another one has it in cluster-info":        {shows: other.serving(t, here), info: infoOf(t, owner.pem()), says: "has not signed for it"},
 		"the server of the owner, but another host": {shows: elsewhere, says: "has not signed for it"},

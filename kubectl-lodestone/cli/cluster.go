@@ -47,6 +47,8 @@ type Cluster struct {
 	Remotes *clients.RemoteClusters
 	Remote  *clients.RemoteClient
 	Moves   *clients.VolumeMoveClient
+	// handedOut: it is not of a kubeconfig. Its owner has handed out the token.
+	handedOut bool
 }
 
 // ConnectHome returns the cluster that kubectl's own flags select.
@@ -187,6 +189,8 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("stopped before it could %s in the cluster of context %q; run the same command again to go on: %w", doing, c.Context,
 			err)
+	case apierrors.IsUnauthorized(err) && c.handedOut:
+		return fmt.Errorf("cluster %q does not accept the token that its owner handed out (%w): ask for another one", c.Context, err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster of context %q does not accept your credentials (%w): log in again or correct the kubeconfig", c.Context,
 			err)

@@ -79,20 +79,22 @@ another way than DNS.`,
 	command.Flags().StringVar(&name, "name", "", "what the cluster is called; default: the name of the context")
 	command.Flags().StringVar(&domain, "domain", "", "domain for whose DNS zone records are printed, such as fabric.example.com")
 	command.Flags().BoolVar(&mdns, "mdns", false, "answer questions by multicast on the networks of this machine (mDNS, over IPv4) instead")
-	command.Flags().StringVar(&address, "address", "", "address, https://<host>:<port>, at which others reach the API server; default: that of "+
-		"the context")
+	command.Flags().StringVar(&address, "address", "", "address, https://<host>:<port>, at which others reach the API server; default: that "+
+		"of the context")
 	return command
 }
 
 // describe reads what is announced of a cluster, and tells its owner what to hand out.
-func describe(ctx context.Context, cluster *cli.Cluster, streams genericiooptions.IOStreams, name, address string) (a Announcement, err error) {
-	a = Announcement{Name: name, Server: server(cluster.Config.Host)}
+func describe(ctx context.Context, cluster *cli.Cluster, streams genericiooptions.IOStreams, name, address string) (Announcement, error) {
+	var err error
+	a := Announcement{Name: name, Server: server(cluster.Config.Host)}
 	if address != "" {
 		a.Server = server(address)
 	}
 	switch {
 	case !validName(name):
-		return a, cli.Misuse("the cluster cannot be called %q, as its context is: give --name with up to 63 lower-case letters, digits and '-'", name)
+		return a, cli.Misuse("the cluster cannot be called %q, as its context is: give --name with up to 63 lower-case letters, digits and "+
+			"'-'", name)
 	case a.Server == "":
 		return a, cli.Misuse("the address %q of context %q cannot be announced: give --address https://<host>:<port>", cluster.Config.Host,
 			cluster.Context)
@@ -123,8 +125,8 @@ func describe(ctx context.Context, cluster *cli.Cluster, streams genericiooption
 	a.CAHash = cli.AuthorityHash(authority)
 	fmt.Fprintf(streams.ErrOut, "hand out with a token, and not by DNS: --remote-ca-hash %s\n", a.CAHash)
 	if _, err := cli.FindAuthority(ctx, cluster.Config.Host, a.CAHash, nil); err != nil {
-		fmt.Fprintln(streams.ErrOut, "note: the API server does not show its certificate authority to those without credentials: hand out its file, "+
-			"too, for --remote-ca-file")
+		fmt.Fprintln(streams.ErrOut, "note: the API server does not show its certificate authority to those without credentials: hand out its "+
+			"file, too, for --remote-ca-file")
 	}
 	if (cli.Server{URL: a.Server}).Loopback() {
 		fmt.Fprintf(streams.ErrOut, "note: the address %q leads each machine to itself: give --address for others\n", a.Server)

@@ -1,8 +1,8 @@
 // Package discovery finds clusters that announce themselves by DNS-SD (RFC 6763), and lets a cluster do so: the commands announce and
 // discover, and how peer --discovered finds an address. Whoever may write into a domain, or is on the same network, can announce
 // anything: what is found here is shown, and trusted by nobody.
-// announcement.go has what is announced, and what of an answer is believed to be an announcement at all (pure), where.go the flags that say where
-// to look, unicast.go and multicast.go the two ways to ask, responder.go what answers questions by multicast.
+// announcement.go has what is announced, and what of an answer is taken for an announcement at all, where.go the flags that say where to
+// look, unicast.go and multicast.go the two ways to ask, responder.go what answers questions by multicast.
 package discovery
 
 import (

@@ -85,7 +85,8 @@ func TestOnlyAddressesOfAPIServersAreTaken(t *testing.T) {
 
 // texts is a TXT record of a name in the zone of example.com.
 func texts(name string, all ...string) dns.RR {
-	return &dns.TXT{Hdr: dns.RR_Header{Name: name + "." + zone("example.com"), Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: 1 << 31}, Txt: all}
+	header := dns.RR_Header{Name: name + "." + zone("example.com"), Rrtype: dns.TypeTXT, Class: dns.ClassINET, Ttl: 1 << 31}
+	return &dns.TXT{Hdr: header, Txt: all}
 }
 
 // pointer is a PTR record of the zone of example.com.
@@ -104,7 +105,8 @@ var hostile = map[string]struct {
 		Found{Announcements: []Announcement{west()}, LeftOut: 4}},
 	"instances in other domains": {[]dns.RR{pointer("east." + zone("example.org")), pointer("a.east." + zone("example.com")), pointer("."),
 		pointer(zone("example.com"))}, Found{Announcements: []Announcement{west()}, LeftOut: 4}},
-	"records of other names": {[]dns.RR{&dns.PTR{Hdr: dns.RR_Header{Name: zone("example.org"), Rrtype: dns.TypePTR}, Ptr: "east." + zone("example.com")},
+	"records of other names": {[]dns.RR{
+		&dns.PTR{Hdr: dns.RR_Header{Name: zone("example.org"), Rrtype: dns.TypePTR}, Ptr: "east." + zone("example.com")},
 		texts("east", "server=https://192.0.2.66:6443", "ca="+hash)}, Found{Announcements: []Announcement{west()}}},
 	"a name that says nothing of itself": {[]dns.RR{pointer("east." + zone("example.com"))},
 		Found{Announcements: []Announcement{west()}, LeftOut: 1}},

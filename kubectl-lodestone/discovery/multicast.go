@@ -106,20 +106,22 @@ func multicast(conn *ipv4.PacketConn, links []net.Interface, message *dns.Msg) e
 	if err := conn.SetMulticastTTL(hops); err != nil {
 		return err
 	}
-	var failed []error
+	var failed error
+	worked := false
 	for i := range links {
 		err := conn.SetMulticastInterface(&links[i])
 		if err == nil {
 			_, err = conn.WriteTo(content, nil, group)
 		}
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", links[i].Name, err))
+			failed = fmt.Errorf("%s: %w", links[i].Name, err)
 		}
+		worked = worked || err == nil
 	}
-	if len(failed) == len(links) {
-		return errors.Join(failed...)
+	if worked {
+		return nil
 	}
-	return nil
+	return failed
 }
 
 // hear adds the answers to a message that come until a time.

@@ -96,6 +96,11 @@ func asked(questions ...dns.Question) *dns.Msg {
 func TestQuestionsAreAnsweredAsMDNSSays(t *testing.T) {
 	r := responder{of: west()}
 	pointers := dns.Question{Name: zone(local), Qtype: dns.TypePTR, Qclass: dns.ClassINET}
+	types := dns.Question{Name: services, Qtype: dns.TypePTR, Qclass: dns.ClassINET}
+	everything := dns.Question{Name: "WEST." + zone(local), Qtype: dns.TypeANY, Qclass: dns.ClassANY}
+	has := func(seconds uint32) *dns.Msg {
+		return &dns.Msg{Question: []dns.Question{pointers}, Answer: west().records(local, seconds)[:1]}
+	}
 	toMe := pointers
 	toMe.Qclass |= firstClass
 	for name, row := range map[string]struct {
@@ -107,14 +112,14 @@ func TestQuestionsAreAnsweredAsMDNSSays(t *testing.T) {
 		"of a DNS client":         {question: asked(pointers), simple: true, answers: 1, extra: 3, alone: true},
 		"of all":                  {question: asked(pointers), answers: 1, extra: 3},
 		"of one that says so":     {question: asked(toMe), answers: 1, extra: 3, alone: true},
-		"of types of services":    {question: asked(dns.Question{Name: services, Qtype: dns.TypePTR, Qclass: dns.ClassINET}), answers: 1, extra: 4},
-		"of all of an instance":   {question: asked(dns.Question{Name: "WEST." + zone(local), Qtype: dns.TypeANY, Qclass: dns.ClassANY}), answers: 2, extra: 2},
+		"of types of services":    {question: asked(types), answers: 1, extra: 4},
+		"of all of an instance":   {question: asked(everything), answers: 2, extra: 2},
 		"of another instance":     {question: asked(dns.Question{Name: "east." + zone(local), Qtype: dns.TypeTXT, Qclass: dns.ClassINET})},
 		"of another class":        {question: asked(dns.Question{Name: zone(local), Qtype: dns.TypePTR, Qclass: dns.ClassCHAOS})},
 		"nothing":                 {question: asked()},
 		"what is no question":     {question: new(dns.Msg).SetReply(asked(pointers))},
-		"of one that has it":      {question: &dns.Msg{Question: []dns.Question{pointers}, Answer: west().records(local, heldFor)[:1]}},
-		"of one that had it once": {question: &dns.Msg{Question: []dns.Question{pointers}, Answer: west().records(local, 1)[:1]}, answers: 1, extra: 3},
+		"of one that has it":      {question: has(heldFor)},
+		"of one that had it once": {question: has(1), answers: 1, extra: 3},
 		"the same twice":          {question: asked(pointers, pointers), answers: 1, extra: 3},
 	} {
 		t.Run(name, func(t *testing.T) {

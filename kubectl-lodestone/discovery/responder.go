@@ -74,12 +74,12 @@ func (r *responder) serve(ctx context.Context) error {
 			return fmt.Errorf("hear questions: %w", err)
 		}
 		sender, is := from.(*net.UDPAddr)
-		if !is || !r.limit.Allow() {
+		if !is {
 			continue
 		}
 		message, alone := r.answer(buffer[:n], sender.Port != group.Port)
 		switch {
-		case message == nil:
+		case message == nil || !r.limit.Allow():
 		case alone:
 			if content, err := message.Pack(); err == nil {
 				_, _ = r.conn.WriteTo(content, nil, sender)
@@ -138,8 +138,8 @@ func (r *responder) answer(content []byte, simple bool) (answer *dns.Msg, alone 
 		}
 		name, before := dns.CanonicalName(one.Name), len(answer.Answer)
 		if name == services && (one.Qtype == dns.TypePTR || one.Qtype == dns.TypeANY) {
-			answer.Answer = append(answer.Answer, &dns.PTR{Hdr: dns.RR_Header{Name: services, Rrtype: dns.TypePTR, Class: dns.ClassINET, Ttl: seconds},
-				Ptr: zone(local)})
+			header := dns.RR_Header{Name: services, Rrtype: dns.TypePTR, Class: dns.ClassINET, Ttl: seconds}
+			answer.Answer = append(answer.Answer, &dns.PTR{Hdr: header, Ptr: zone(local)})
 		}
 		for _, record := range all {
 			if record.Header().Name == name && (one.Qtype == record.Header().Rrtype || one.Qtype == dns.TypeANY) &&

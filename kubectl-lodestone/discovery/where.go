@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,5 +103,7 @@ func (w *Where) FindOne(ctx context.Context, name string) ([]Announcement, error
 		return nil, fmt.Errorf("no cluster announces itself in %s: ask the owner of %q where it does, or for a kubeconfig, and give "+
 			"--remote-context", w, name)
 	}
-	return nil, fmt.Errorf("no cluster announces itself as %q in %s; there %s", name, w, cli.ThereAre(names, name, "kubectl lodestone discover"))
+	// Several may announce themselves by one name.
+	others := cli.ThereAre(slices.Compact(names), name, "kubectl lodestone discover")
+	return nil, fmt.Errorf("no cluster announces itself as %q in %s; there %s", name, w, others)
 }

@@ -183,7 +183,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.RemoteServer, "remote-server", o.RemoteServer, "address, https://<host>:<port>, at which home's pods reach the "+
 		"remote API server; default: that of the remote context")
 	flags.StringVar(&o.RemoteCAFile, "remote-ca-file", o.RemoteCAFile,
-		"file with the certificate authority of --remote-server in PEM; default: that of the remote context")
+		"file with the certificate authority of --remote-server in PEM, or of a --discovered cluster that does not show it; default: that of "+
+			"the remote context")
 	flags.StringVar(&o.HomeServer, "home-server", o.HomeServer, "address, https://<host>:<port>, at which pods there reach home's API "+
 		"server, for those that get a token of it; default: as it is, at first none")
 	flags.StringVar(&o.Name, "name", o.Name, "what home calls the remote cluster: the name of the RemoteCluster and of the virtual node; "+

@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"errors"
 	"os"
 	"strings"
 	"unicode"
@@ -12,23 +11,26 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
 
+// connector connects to the remote cluster, for which it may need home.
+type connector func(ctx context.Context, home *cli.Cluster) (*cli.Cluster, error)
+
 // way returns what connects to the remote cluster: by a context, by a ClusterProfile of home, or by what the cluster announces of itself.
-func (o *Options) way(flags *genericclioptions.ConfigFlags, usage string) (func(context.Context, *cli.Cluster) (*cli.Cluster, error), error) {
+func (o *Options) way(flags *genericclioptions.ConfigFlags, usage string) (connector, error) {
 	byContext := o.RemoteContext != "" || o.RemoteKubeconfig != ""
 	byProfile := o.ClusterProfile != "" || o.ClusterProfileProviders != ""
 	announced := o.Discovered != "" || o.Where.Given() || o.RemoteTokenFile != "" || o.RemoteCAHash != ""
 	switch {
 	case announced && (byContext || byProfile):
-		return nil, cli.Misuse("--discovered, with --domain or --mdns, --remote-token-file and --remote-ca-hash, is in place of --remote-context and " +
-			"--cluster-profile: give one of them")
+		return nil, cli.Misuse("--discovered, with --domain or --mdns, --remote-token-file and --remote-ca-hash, is in place of " +
+			"--remote-context and --cluster-profile: give one of them")
 	case announced:
 		if o.Discovered == "" || o.RemoteTokenFile == "" || o.RemoteCAHash == "" {
-			return nil, cli.Misuse("--discovered, --remote-token-file and --remote-ca-hash go together: the first says which cluster of --domain or " +
-				"--mdns, the others are handed out by its owner")
+			return nil, cli.Misuse("--discovered, --remote-token-file and --remote-ca-hash go together: the first says which cluster of --domain " +
+				"or --mdns, the others are handed out by its owner")
 		}
 		if !cli.IsAuthorityHash(o.RemoteCAHash) {
-			return nil, cli.Misuse("--remote-ca-hash %q is none: give sha256: and 64 characters, as \"kubectl lodestone announce\" writes it for the "+
-				"owner", o.RemoteCAHash)
+			return nil, cli.Misuse("--remote-ca-hash %q is none: give sha256: and 64 characters, as \"kubectl lodestone announce\" writes it for "+
+				"the owner", o.RemoteCAHash)
 		}
 		return func(ctx context.Context, _ *cli.Cluster) (*cli.Cluster, error) { return o.connectAnnounced(ctx) }, o.Where.Check()
 	case byProfile && byContext:
@@ -56,19 +58,19 @@ func (o *Options) connectAnnounced(ctx context.Context) (*cli.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	var failed []error
+	var failed []string
 	for _, one := range all {
 		cluster, err := cli.ConnectAnnounced(ctx, o.Discovered, one.Server, o.RemoteCAHash, o.token, o.ca)
 		if err == nil {
 			return cluster, nil
 		}
-		failed = append(failed, err)
+		if len(all) == 1 {
+			return nil, err
+		}
+		failed = append(failed, err.Error())
 	}
-	if len(failed) == 1 {
-		return nil, failed[0]
-	}
-	return nil, cli.Refuse("%d clusters announce themselves as %q in %s, and none is the one that its owner named: %w", len(all), o.Discovered,
-		&o.Where, errors.Join(failed...))
+	return nil, cli.Refuse("%d clusters announce themselves as %q in %s, and none is the one that its owner named: %s", len(all), o.Discovered,
+		&o.Where, strings.Join(failed, "; "))
 }
 
 // maxToken is longer than tokens are.
