@@ -99,7 +99,7 @@ func TestAClusterThatAnnouncesItselfIsFoundAndPeered(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "west.token")
 	require.NoError(t, os.WriteFile(file, []byte(token), 0o600))
 
-	peer := append([]string{"peer", "--discovered", "west", "--remote-token-file", file, "--timeout", "60s"}, in...)
+	peer := append([]string{"peer", "--discovered", "west", "--remote-token-file", file}, in...)
 	wrong := "sha256:" + strings.Repeat("0a", 32)
 	r := lodestone(t, append(peer, "--remote-ca-hash", wrong)...).ends(t, refused)
 	assert.Contains(t, r.stderr, "so the token was not sent")

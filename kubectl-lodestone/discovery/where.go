@@ -27,7 +27,7 @@ type Where struct {
 // AddFlags adds the flags to a flag set.
 func (w *Where) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&w.Domain, "domain", w.Domain, "domain whose DNS zone has the announcements, such as fabric.example.com")
-	flags.StringVar(&w.DNSServer, "dns-server", w.DNSServer, "DNS server that is asked, <host>:<port>; default: those of /etc/resolv.conf")
+	flags.StringVar(&w.DNSServer, "dns-server", w.DNSServer, "DNS server that is asked, <host>:<port>; default: those of the system")
 	flags.BoolVar(&w.MDNS, "mdns", w.MDNS, "ask by multicast on the networks of this machine (mDNS, over IPv4) in place of a domain")
 }
 
