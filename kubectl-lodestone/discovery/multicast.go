@@ -48,7 +48,7 @@ func multicastLinks() ([]net.Interface, error) {
 // askNetworks asks for announcements on the networks of this machine. Answers come to a port of its own, to which each of those that
 // answer sends them directly (RFC 6762, 6.7), and are awaited for a time; then those that have come without their TXT record are asked
 // for that.
-func askNetworks(ctx context.Context, within time.Duration) (Found, error) {
+func askNetworks(ctx context.Context) (Found, error) {
 	links, err := multicastLinks()
 	if err != nil {
 		return Found{}, err
@@ -73,7 +73,7 @@ func askNetworks(ctx context.Context, within time.Duration) (Found, error) {
 			if err := multicast(ipv4.NewPacketConn(conn), links, message); err != nil {
 				return Found{}, fmt.Errorf("nothing can be asked on the networks of this machine: %w; use --domain", err)
 			}
-			if err := all.hear(conn, message.Id, time.Now().Add(within/2)); err != nil && ctx.Err() == nil {
+			if err := all.hear(conn, message.Id, time.Now().Add(answersWithin/2)); err != nil && ctx.Err() == nil {
 				return Found{}, fmt.Errorf("hear answers: %w", err)
 			}
 		}

@@ -77,7 +77,7 @@ func (w *Where) Find(ctx context.Context) (Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	if w.MDNS {
-		return askNetworks(ctx, answersWithin)
+		return askNetworks(ctx)
 	}
 	return askServers(ctx, w.Domain, w.DNSServer)
 }
