@@ -175,7 +175,7 @@ func TestPeerListsTheRightsThatAreMissingBeforeItWritesAnything(t *testing.T) {
 	})
 	for _, right := range []string{
 		`in the cluster of context "home-reader": create remoteclusters.lodestone.dev, update remoteclusters.lodestone.dev, create secrets -n lodestone-system`,
-		`in the cluster of context "west-reader": create homeclusters.remote.lodestone.dev`, "create serviceaccounts/token -n lodestone-home-",
+		`in the cluster of context "west-reader": create homeclusters.remote.lodestone.dev`, "create serviceaccounts/token/lodestone-home -n lodestone-home-",
 	} {
 		assert.Contains(t, r.stderr, right)
 	}

@@ -47,6 +47,8 @@ type Cluster struct {
 	Remotes *clients.RemoteClusters
 	Remote  *clients.RemoteClient
 	Moves   *clients.VolumeMoveClient
+	// handedOut: it is not of a kubeconfig. Its owner has handed out the token.
+	handedOut bool
 }
 
 // ConnectHome returns the cluster that kubectl's own flags select.
@@ -187,6 +189,8 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("stopped before it could %s in the cluster of context %q; run the same command again to go on: %w", doing, c.Context,
 			err)
+	case apierrors.IsUnauthorized(err) && c.handedOut:
+		return fmt.Errorf("cluster %q does not accept the token that its owner handed out (%w): ask for another one", c.Context, err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the cluster of context %q does not accept your credentials (%w): log in again or correct the kubeconfig", c.Context,
 			err)
@@ -372,6 +376,14 @@ func load(flags *genericclioptions.ConfigFlags) (clientcmdapi.Config, error) {
 		return raw, err
 	}
 	return raw, checkFlags(flags, raw)
+}
+
+// Configured says whether there is a kubeconfig, or anything else that leads to a cluster.
+func Configured(flags *genericclioptions.ConfigFlags) bool {
+	raw, err := flags.ToRawKubeConfigLoader().RawConfig()
+	_, outside := rest.InClusterConfig()
+	return err != nil || len(raw.Contexts) > 0 || outside == nil || ptr.Deref(flags.APIServer, "") != "" ||
+		os.Getenv("KUBERNETES_MASTER") != "" || ptr.Deref(flags.Context, "") != ""
 }
 
 // checkContext checks that a context is chosen, and that what it names is there: kubectl's own loader takes a server at

@@ -89,6 +89,7 @@ func completions(root *cobra.Command, flags *genericclioptions.ConfigFlags) {
 var files = map[string]bool{
 	"kubeconfig": true, "remote-kubeconfig": true, "remote-ca-file": true, "cache-dir": true, "certificate-authority": true,
 	"client-certificate": true, "client-key": true, "values": true, "node-root": true, "bundle": true,
+	"remote-token-file": true,
 }
 
 func contexts(config *clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(config.Contexts)) }

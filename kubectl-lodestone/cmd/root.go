@@ -23,6 +23,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/confirm"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/dashboard"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/discovery"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/explain"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/imports"
@@ -101,7 +102,8 @@ command line; 3 refused, because it would harm data or a peering that exists.`,
 		replicate.New(flags, streams), adopt.New(flags, streams), daemonsets.New(flags, streams), status.New(flags, streams),
 		dashboard.New(flags, streams), network.New(flags, streams),
 		explain.New(flags, streams), upgrade.New(flags, streams), rebind.New(flags, streams), confirm.New(flags, streams),
-		choose.New(flags, streams), versions.New(flags, streams), doctor.New(flags, streams))
+		choose.New(flags, streams), versions.New(flags, streams), doctor.New(flags, streams),
+		discovery.NewAnnounce(flags, streams), discovery.NewDiscover(flags, streams))
 	root.AddCommand(completion())
 	root.SetHelpCommand(help(root))
 	root.InitDefaultHelpCmd()

@@ -79,7 +79,7 @@ func TestWrongCommandLinesAreUsageErrors(t *testing.T) {
 func TestAClusterThatDoesNotAnswerIsAFailure(t *testing.T) {
 	for _, args := range [][]string{
 		{"status"}, {"dashboard"}, {"peer", "--remote-context", "west"}, {"unpeer", "west"}, {"why", "pod", "web"}, {"why", "pvc", "data"},
-		{"release", "pod", "web"}, {"check-upgrade"},
+		{"release", "pod", "web"}, {"check-upgrade"}, {"announce", "--name", "west", "--domain", "example.com"},
 		{"rebind", "namespace", "shop"}, {"adopt", "3f2a91c0"}, {"lose", "pvc", "data"}, {"lose", "pv", "v"},
 		{"import", "pvc", "data", "--class", "lodestone"}, {"import", "pv", "v", "--class", "lodestone"},
 	} {

@@ -1,6 +1,6 @@
 // Package peer is the command peer: it makes a remote cluster known to home, and home to it.
 // command.go has the flags, decide.go the pure decision on what to do, run.go the steps and what --dry-run prints of them, login.go
-// home's credentials.
+// home's credentials, way.go how the remote cluster is reached.
 package peer
 
 import (
@@ -23,6 +23,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/discovery"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
@@ -58,6 +59,10 @@ where it stopped. Run again with other flags it changes what they say.`,
   # Log in with a client certificate in place of a token
   kubectl lodestone peer --remote-context west --auth certificate
 
+  # A cluster that announces itself, with what its owner handed out
+  kubectl lodestone peer --discovered west --domain fabric.example.com \
+    --remote-token-file west.token --remote-ca-hash sha256:HASH
+
   # New credentials for a peering that exists
   kubectl lodestone peer --remote-context west --renew
 
@@ -71,16 +76,9 @@ where it stopped. Run again with other flags it changes what they say.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			byProfile := o.ClusterProfile != "" || o.ClusterProfileProviders != ""
-			switch {
-			case byProfile && (o.RemoteContext != "" || o.RemoteKubeconfig != ""):
-				return cli.Misuse("give --cluster-profile with --cluster-profile-providers, or --remote-context, and not both")
-			case byProfile && (o.ClusterProfile == "" || o.ClusterProfileProviders == ""):
-				return cli.Misuse("--cluster-profile and --cluster-profile-providers go together: the first says which cluster, the second how to " +
-					"log in")
-			case !byProfile && o.RemoteContext == "" && o.RemoteKubeconfig == "":
-				return cli.Misuse("say which cluster to peer with: give --remote-context, or --remote-kubeconfig with a current context; usage: %s",
-					cmd.UseLine())
+			connect, err := o.way(flags, cmd.UseLine())
+			if err != nil {
+				return err
 			}
 			if err := o.printsOnly(cmd); err != nil {
 				return err
@@ -94,12 +92,7 @@ where it stopped. Run again with other flags it changes what they say.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
 			defer cancel()
-			var remote *cli.Cluster
-			if byProfile {
-				remote, err = cli.ConnectProfile(ctx, home, o.ClusterProfile, o.ClusterProfileProviders)
-			} else {
-				remote, err = cli.ConnectRemote(flags, o.RemoteKubeconfig, o.RemoteContext)
-			}
+			remote, err := connect(ctx, home)
 			if err != nil {
 				return err
 			}
@@ -136,6 +129,9 @@ type Options struct {
 	RemoteContext, RemoteKubeconfig string
 	ClusterProfile                  string
 	ClusterProfileProviders         string
+	Discovered                      string
+	Where                           discovery.Where
+	RemoteTokenFile, RemoteCAHash   string
 	RemoteServer, RemoteCAFile      string
 	HomeServer                      string
 	Name, HomeID                    string
@@ -156,6 +152,7 @@ type Options struct {
 	// Complete makes this of the flags.
 	offer corev1.ResourceList
 	ca    []byte
+	token string
 }
 
 // NewOptions returns the defaults.
@@ -176,10 +173,18 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"ClusterProfile of home, <namespace>/<name>, that leads to the remote cluster, in place of a context")
 	flags.StringVar(&o.ClusterProfileProviders, "cluster-profile-providers", o.ClusterProfileProviders,
 		"file with the programs that log in for the access providers of --cluster-profile, as KEP-5339 describes it")
+	flags.StringVar(&o.Discovered, "discovered", o.Discovered,
+		"name by which the remote cluster announces itself in --domain or by --mdns, in place of a context")
+	o.Where.AddFlags(flags)
+	flags.StringVar(&o.RemoteTokenFile, "remote-token-file", o.RemoteTokenFile,
+		"with --discovered, file with the token that the owner of the remote cluster handed out")
+	flags.StringVar(&o.RemoteCAHash, "remote-ca-hash", o.RemoteCAHash, "with --discovered, hash of its certificate authority that the owner "+
+		"handed out, sha256:<hex>: no other server gets the token")
 	flags.StringVar(&o.RemoteServer, "remote-server", o.RemoteServer, "address, https://<host>:<port>, at which home's pods reach the "+
 		"remote API server; default: that of the remote context")
 	flags.StringVar(&o.RemoteCAFile, "remote-ca-file", o.RemoteCAFile,
-		"file with the certificate authority of --remote-server in PEM; default: that of the remote context")
+		"file with the certificate authority of --remote-server in PEM, or of a --discovered cluster that does not show it; default: that of "+
+			"the remote context")
 	flags.StringVar(&o.HomeServer, "home-server", o.HomeServer, "address, https://<host>:<port>, at which pods there reach home's API "+
 		"server, for those that get a token of it; default: as it is, at first none")
 	flags.StringVar(&o.Name, "name", o.Name, "what home calls the remote cluster: the name of the RemoteCluster and of the virtual node; "+
@@ -269,6 +274,11 @@ func (o *Options) Complete() (err error) {
 	if o.RemoteCAFile != "" {
 		if o.ca, err = os.ReadFile(o.RemoteCAFile); err != nil {
 			return cli.Misuse("--remote-ca-file cannot be read: %w", err)
+		}
+	}
+	if o.RemoteTokenFile != "" {
+		if o.token, err = readToken(o.RemoteTokenFile); err != nil {
+			return err
 		}
 	}
 	o.offer, err = quantities(o.Offer)

@@ -185,7 +185,7 @@ func (p *peering) checkRights(ctx context.Context, plan Plan) error {
 			cli.Right{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
 			cli.Right{Verb: "get", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"})
 	} else {
-		remote = append(remote, cli.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: plan.Tenant()})
+		remote = append(remote, cli.Right{Verb: "create", Resource: "serviceaccounts/token", Namespace: plan.Tenant(), Name: keys.HomeAccount})
 	}
 	var sentences []string
 	for _, side := range []struct {
