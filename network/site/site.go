@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // Site is all that a node has to know.
@@ -34,8 +35,10 @@ type Node struct {
 // Remote is another cluster.
 type Remote struct {
 	Name string `json:"name"`
-	// Ranges are those of its pods. No other address there is reached, nor reaches anybody here.
+	// Ranges are those by which its pods are reached from here. No other address there is reached, nor reaches anybody here.
 	Ranges []netip.Prefix `json:"ranges"`
+	// Translations are those of pods here, as it reaches them.
+	Translations remotecluster.Translations `json:"translations,omitempty"`
 	// MTU is that of its network between nodes, of which nothing is left for headers; 0 if it is not known.
 	MTU int `json:"mtu,omitempty"`
 	// Gateways are those of the other cluster. One side has the address of the other.
@@ -72,6 +75,9 @@ func (s *Site) Node(name string) *Node {
 	return &s.Nodes[i]
 }
 
+// asReached owns the ranges by which other clusters reach pods here, which may be the same for all of them.
+const asReached = "the pods here, as others reach them"
+
 // Validate returns an error that joins all that cannot be.
 func (s *Site) Validate() error {
 	var errs []error
@@ -88,8 +94,8 @@ func (s *Site) Validate() error {
 		}
 		for _, other := range ranges {
 			if other.prefix.Overlaps(prefix) && other.owner != owner {
-				refuse("the range %s of %s overlaps with %s of %s: clusters whose ranges overlap cannot be joined yet",
-					prefix, owner, other.prefix, other.owner)
+				refuse("the range %s of %s overlaps with %s of %s: have it reached as a range of its own, by podTranslations or "+
+					"homePodTranslations of the RemoteCluster", prefix, owner, other.prefix, other.owner)
 			}
 		}
 		ranges = append(ranges, owned{prefix, owner})
@@ -118,6 +124,12 @@ func (s *Site) Validate() error {
 		names[owner] = true
 		for _, prefix := range r.Ranges {
 			claim(prefix, owner, 8)
+		}
+		if err := r.Translations.Validate(); err != nil {
+			refuse("%s reaches pods here by ranges that cannot be: %w", owner, err)
+		}
+		for _, one := range r.Translations {
+			claim(one.ReachedAs, asReached, 8)
 		}
 		if len(r.Ranges) == 0 || len(r.Gateways) == 0 {
 			refuse("%s has no ranges or no gateways", owner)
