@@ -75,9 +75,6 @@ func (s *Site) Node(name string) *Node {
 	return &s.Nodes[i]
 }
 
-// asReached owns the ranges by which other clusters reach pods here, which may be the same for all of them.
-const asReached = "the pods here, as others reach them"
-
 // Validate returns an error that joins all that cannot be.
 func (s *Site) Validate() error {
 	var errs []error
@@ -128,8 +125,13 @@ func (s *Site) Validate() error {
 		if err := r.Translations.Validate(); err != nil {
 			refuse("%s reaches pods here by ranges that cannot be: %w", owner, err)
 		}
+		// Only on this lane are they seen, so what a cluster calls pods here is no other cluster's concern.
+		var reached remotecluster.PodRanges
 		for _, one := range r.Translations {
-			claim(one.ReachedAs, asReached, 8)
+			reached = append(reached, one.ReachedAs)
+		}
+		if own, other, overlap := reached.Overlap(r.Ranges); overlap {
+			refuse("%s reaches pods here as %s, which overlaps with its own range %s: give another range", owner, own, other)
 		}
 		if len(r.Ranges) == 0 || len(r.Gateways) == 0 {
 			refuse("%s has no ranges or no gateways", owner)

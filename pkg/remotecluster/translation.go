@@ -93,6 +93,22 @@ func (t Translations) Pod(reached netip.Addr) (address netip.Addr, ok bool) {
 	return reached, true
 }
 
+// Object is the form that objects have.
+func (t Translations) Object() (pairs []networkv1alpha1.PodTranslation) {
+	for _, one := range t {
+		pairs = append(pairs, networkv1alpha1.PodTranslation{PodCIDR: one.PodCIDR.String(), ReachedAs: one.ReachedAs.String()})
+	}
+	return pairs
+}
+
+// Reverse is the other way: from what pods are reached by to what they have.
+func (t Translations) Reverse() (reverse Translations) {
+	for _, one := range t {
+		reverse = append(reverse, Translation{PodCIDR: one.ReachedAs, ReachedAs: one.PodCIDR})
+	}
+	return reverse
+}
+
 // Ranges returns by which ranges the other cluster reaches the pods of these.
 func (t Translations) Ranges(pods PodRanges) PodRanges {
 	reached := slices.Clone(pods)

@@ -314,7 +314,8 @@ func report(o Observation) Step {
 		// After a start the ShadowPods may have been listed, and the pods not yet: a pod that runs must not lose its traffic.
 		return Step{Verb: Idle}
 	}
-	seen := translate.Seen{Home: o.Pod, Remote: o.Remote, HostIP: o.HostIP, Network: o.Network, Ranges: o.Ranges}
+	seen := translate.Seen{Home: o.Pod, Remote: o.Remote, HostIP: o.HostIP, Network: o.Network, Ranges: o.Ranges,
+		Translations: o.Translations}
 	var tell *Message
 	if shadow := o.Shadow; shadow != nil {
 		seen.Restarts = shadow.Status.Restarts

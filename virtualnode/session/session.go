@@ -84,9 +84,18 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	if err != nil {
 		return nil, fmt.Errorf("spec.podCIDRs of the RemoteCluster cannot be used: %w", err)
 	}
+	translations, err := remotecluster.ParseTranslations(remote.Spec.PodTranslations)
+	if err != nil {
+		return nil, fmt.Errorf("spec.podTranslations of the RemoteCluster cannot be used: %w", err)
+	}
+	homeTranslations, err := remotecluster.ParseTranslations(remote.Spec.HomePodTranslations)
+	if err != nil {
+		return nil, fmt.Errorf("spec.homePodTranslations of the RemoteCluster cannot be used: %w", err)
+	}
 	s := &Session{
 		Cluster: remote.Name, Node: remote.Name, HomeID: homeID,
-		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges, Topology: remote.Spec.Topology,
+		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges,
+		Translations: translations, HomeTranslations: homeTranslations, Topology: remote.Spec.Topology,
 		HomeServer: remote.Spec.HomeServer,
 		Config:     config, Gate: way,
 		connections: utilnet.SetTransportDefaults(&http.Transport{
