@@ -38,6 +38,8 @@ type Observation struct {
 	Network    v1alpha1.PodNetwork
 	// Ranges are the addresses that the cluster may give to pods.
 	Ranges remotecluster.PodRanges
+	// Translations say by which others home reaches some of them.
+	Translations remotecluster.Translations
 
 	// Pod is the home pod, nil if none of this UID is on the virtual node.
 	Pod *corev1.Pod

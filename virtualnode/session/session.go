@@ -34,6 +34,8 @@ type Session struct {
 	Network v1alpha1.PodNetwork
 	// Ranges are the addresses that pods of the remote cluster may have at home, where the networks are joined.
 	Ranges remotecluster.PodRanges
+	// Translations are of pods of the remote cluster, as home reaches them; HomeTranslations of those of home, as that cluster does.
+	Translations, HomeTranslations remotecluster.Translations
 	// Topology is where the virtual node is to be, as far as the RemoteCluster says.
 	Topology v1alpha1.Topology
 	// HomeServer is the URL at which pods of the remote cluster reach home's API server; empty: they do not.

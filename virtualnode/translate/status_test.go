@@ -30,6 +30,19 @@ func phased(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = phase }
 }
 
+func TestAHomePodHasTheAddressByWhichHomeReachesIt(t *testing.T) {
+	ranges, err := remotecluster.ParsePodRanges([]string{"10.244.0.0/16"})
+	require.NoError(t, err)
+	translations := remotecluster.Translations{{PodCIDR: ranges[0], ReachedAs: netip.MustParsePrefix("100.64.0.0/16")}}
+	seen := Seen{Home: homePod(), Remote: remotePod(corev1.PodRunning, addressed("10.244.3.4")), Network: v1alpha1.Fabric, Ranges: ranges,
+		Translations: translations}
+	assert.Equal(t, "100.64.3.4", Status(seen).PodIP)
+	seen.Remote = remotePod(corev1.PodRunning, addressed("100.64.3.4"))
+	taken, refused := seen.Addresses()
+	assert.Empty(t, taken, "no pod there has that itself")
+	assert.Equal(t, []string{"100.64.3.4"}, refused)
+}
+
 func TestPhaseNeverGoesBack(t *testing.T) {
 	for name, test := range map[string]struct{ home, remote, want corev1.PodPhase }{
 		"it waits":                             {home: corev1.PodPending, remote: corev1.PodPending, want: corev1.PodPending},
