@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -28,6 +29,15 @@ func remotePod(phase corev1.PodPhase, changes ...func(*corev1.Pod)) *corev1.Pod 
 
 func phased(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = phase }
+}
+
+// addressed gives a pod addresses.
+func addressed(ips ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for _, ip := range ips {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
 }
 
 func TestAHomePodHasTheAddressByWhichHomeReachesIt(t *testing.T) {
@@ -150,13 +160,6 @@ func TestOnlyWhatAKubeletKnowsCrossesAsACondition(t *testing.T) {
 }
 
 func TestAddressesCrossOnlyBetweenRoutedNetworks(t *testing.T) {
-	addressed := func(ips ...string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			for _, ip := range ips {
-				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
-			}
-		}
-	}
 	for name, test := range map[string]struct {
 		network v1alpha1.PodNetwork
 		ips     []string

@@ -155,6 +155,7 @@ type NetworkLinkStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=podCIDR
+	// +kubebuilder:validation:MaxItems=16
 	PodTranslations []PodTranslation `json:"podTranslations,omitempty"`
 
 	// Gateways are the nodes of this cluster that carry packets; each writes its own
