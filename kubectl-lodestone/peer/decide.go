@@ -359,7 +359,7 @@ func (p *Plan) chooseTerms(o Options, s Situation) error {
 		return cli.Misuse("--home-pod-cidrs: %w", err)
 	}
 	if len(home) == 0 && p.Network != nil {
-		home, err = p.homeRanges()
+		home, err = p.homeRanges(o)
 		if err != nil {
 			return err
 		}

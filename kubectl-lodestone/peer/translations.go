@@ -33,17 +33,19 @@ func reachedOf(r *v1alpha1.RemoteCluster) remotecluster.PodRanges {
 }
 
 // homeRanges returns the ranges of pods at home of which the owner of the remote cluster has listed by what they are reached.
-func (p *Plan) homeRanges() (remotecluster.PodRanges, error) {
+func (p *Plan) homeRanges(o Options) (remotecluster.PodRanges, error) {
 	listed, err := remotecluster.ParsePodRanges(p.Network.PodCIDRs)
 	if err != nil {
 		return nil, cli.Refuse("spec.network.podCIDRs of HomeCluster %q: %w", p.HomeID, err)
 	}
-	if p.Remote == nil {
-		return listed, nil
-	}
-	translations, err := remotecluster.ParseTranslations(p.Remote.Spec.HomePodTranslations)
+	translations, err := parseTranslations(o.HomePodTranslations)
 	if err != nil {
-		return nil, cli.Refuse("spec.homePodTranslations of %s: %w", describe(p.Name), err)
+		return nil, cli.Misuse("--home-pod-translations: %w", err)
+	}
+	if p.Remote != nil && len(translations) == 0 {
+		if translations, err = remotecluster.ParseTranslations(p.Remote.Spec.HomePodTranslations); err != nil {
+			return nil, cli.Refuse("spec.homePodTranslations of %s: %w", describe(p.Name), err)
+		}
 	}
 	return translations.Reverse().Ranges(listed), nil
 }

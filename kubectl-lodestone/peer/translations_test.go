@@ -61,6 +61,8 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 			homes: west.Spec.HomePodTranslations, listed: "100.98.0.0/16"},
 		"the user chooses": {home: kind, there: kind, given: map[string]string{kind: "10.201.0.0/16"}, own: map[string]string{kind: "10.200.0.0/16"},
 			pods: pairs(kind, "10.201.0.0/16"), homes: pairs(kind, "10.200.0.0/16"), listed: "10.200.0.0/16"},
+		"the owner of west has listed by what home is to be reached": {home: kind, there: kind, own: map[string]string{kind: "100.98.0.0/16"},
+			terms: terms, pods: pairs(kind, "100.64.0.0/16"), homes: pairs(kind, "100.98.0.0/16"), listed: "100.98.0.0/16"},
 		"the user chooses what pods at home have": {home: kind, there: kind, given: map[string]string{kind: "10.244.0.0/16"}, code: cli.Usage,
 			says: "--pod-translations: 10.244.0.0/16 overlaps"},
 		"the user chooses what others have": {home: "10.1.0.0/16", there: kind, given: map[string]string{kind: "10.1.0.0/16"}, code: cli.Refused,
