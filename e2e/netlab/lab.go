@@ -32,8 +32,9 @@ import (
 )
 
 // Lab is two clusters, home and west, whose pod networks know nothing of each other, or a third one, too, east, which is joined with home
-// alone. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows those of the other, and no pods. The agents are the program as it is
-// shipped, of a user of their own, with CAP_NET_ADMIN and nothing else.
+// alone. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows those of the
+// clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with CAP_NET_ADMIN and
+// nothing else.
 type Lab struct {
 	Home, West *Cluster
 	// East is nil unless it was asked for.
@@ -236,7 +237,8 @@ func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, err
 	c := &Cluster{Name: name, router: router, Ranges: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", number))}}
 	if settings.OneRange {
 		c.Ranges = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
-		c.Translations = remotecluster.Translations{{PodCIDR: c.Ranges[0], ReachedAs: netip.MustParsePrefix(fmt.Sprintf("100.%d.0.0/16", 64+number))}}
+		as := netip.MustParsePrefix(fmt.Sprintf("100.%d.0.0/16", 64+number))
+		c.Translations = remotecluster.Translations{{PodCIDR: c.Ranges[0], ReachedAs: as}}
 	}
 	err = errors.Join(router.Sysctl("ipv4/ip_forward", "1"), router.Sysctl("ipv4/conf/all/rp_filter", "0"),
 		router.Sysctl("ipv4/conf/default/rp_filter", "0"), router.Bridge("nodes", fmt.Sprintf("172.30.%d.254/24", number)))

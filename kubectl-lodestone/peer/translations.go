@@ -159,8 +159,8 @@ func reachAs(pods netip.Prefix, given remotecluster.Translations, known []networ
 			return as, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("pods of %s have to be reached by another range, since others have these addresses too, and no range of /%d "+
-		"is free in %s: choose one that neither cluster has", pods, pods.Bits(), pool)
+	return netip.Prefix{}, fmt.Errorf("pods of %s have to be reached by another range, since others have these addresses too, and no range "+
+		"of /%d is free in %s: choose one that neither cluster has", pods, pods.Bits(), pool)
 }
 
 // following is the next range of the same size.
@@ -181,8 +181,8 @@ func (p *Plan) checkTranslations(s Situation, home, there, here, far, others rem
 	}
 	reached, homeReached := p.Translations.Ranges(there), only4(p.HomeTranslations.Ranges(home))
 	if own, other, overlap := reached.Overlap(slices.Concat(here, others)); overlap {
-		return cli.Refuse("pods in the cluster of context %q would be reached by %s, which overlaps with %s, from which pods at home or of another "+
-			"RemoteCluster are reached: give an IPv4 range that nobody has with --pod-translations, or leave it out of --pod-cidrs",
+		return cli.Refuse("pods in the cluster of context %q would be reached by %s, which overlaps with %s, from which pods at home or of "+
+			"another RemoteCluster are reached: give an IPv4 range that nobody has with --pod-translations, or leave it out of --pod-cidrs",
 			s.RemoteContext, own, other)
 	}
 	if own, other, overlap := homeReached.Overlap(slices.Concat(far, reached)); overlap {
@@ -190,12 +190,12 @@ func (p *Plan) checkTranslations(s Situation, home, there, here, far, others rem
 			"nobody has with --home-pod-translations", own, other, s.RemoteContext)
 	}
 	for _, one := range p.Translations {
-		p.Notes = append(p.Notes, fmt.Sprintf("home reaches pods of %s in the cluster of context %q as %s: programs there that announce their own "+
-			"address are not reached by it", one.PodCIDR, s.RemoteContext, one.ReachedAs))
+		p.Notes = append(p.Notes, fmt.Sprintf("home reaches pods of %s in the cluster of context %q as %s: programs there that announce their "+
+			"own address are not reached by it", one.PodCIDR, s.RemoteContext, one.ReachedAs))
 	}
 	for _, one := range p.HomeTranslations {
-		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q reaches pods of %s at home as %s: programs at home that announce their own "+
-			"address are not reached by it", s.RemoteContext, one.PodCIDR, one.ReachedAs))
+		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q reaches pods of %s at home as %s: programs at home that announce "+
+			"their own address are not reached by it", s.RemoteContext, one.PodCIDR, one.ReachedAs))
 	}
 	return nil
 }

@@ -51,16 +51,17 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 		"two clusters with one range": {home: kind, there: kind, pods: pairs(kind, "100.65.0.0/16"), homes: pairs(kind, "100.64.0.0/16"),
 			listed: "100.64.0.0/16"},
 		"three clusters with one range: home is reached as it is from the other one": {home: kind, there: kind,
-			others: []v1alpha1.RemoteCluster{east}, pods: pairs(kind, "100.66.0.0/16"), homes: pairs(kind, "100.64.0.0/16"), listed: "100.64.0.0/16"},
+			others: []v1alpha1.RemoteCluster{east}, pods: pairs(kind, "100.66.0.0/16"), homes: pairs(kind, "100.64.0.0/16"),
+			listed: "100.64.0.0/16"},
 		"only the other one has the range": {home: "10.1.0.0/16", there: kind, listed: "10.1.0.0/16",
 			others: []v1alpha1.RemoteCluster{remoteCluster("east", "e", func(r *v1alpha1.RemoteCluster) { r.Spec.PodCIDRs = []string{kind} })},
 			pods:   pairs(kind, "100.64.0.0/16")},
-		"ranges of other sizes": {home: "10.244.7.0/24", there: kind, pods: pairs(kind, "100.65.0.0/16"), homes: pairs("10.244.7.0/24", "100.64.0.0/24"),
-			listed: "100.64.0.0/24"},
+		"ranges of other sizes": {home: "10.244.7.0/24", there: kind, pods: pairs(kind, "100.65.0.0/16"),
+			homes: pairs("10.244.7.0/24", "100.64.0.0/24"), listed: "100.64.0.0/24"},
 		"what was chosen stays": {home: kind, there: kind, have: &west, terms: terms, pods: west.Spec.PodTranslations,
 			homes: west.Spec.HomePodTranslations, listed: "100.98.0.0/16"},
-		"the user chooses": {home: kind, there: kind, given: map[string]string{kind: "10.201.0.0/16"}, own: map[string]string{kind: "10.200.0.0/16"},
-			pods: pairs(kind, "10.201.0.0/16"), homes: pairs(kind, "10.200.0.0/16"), listed: "10.200.0.0/16"},
+		"the user chooses": {home: kind, there: kind, given: map[string]string{kind: "10.201.0.0/16"},
+			own: map[string]string{kind: "10.200.0.0/16"}, pods: pairs(kind, "10.201.0.0/16"), homes: pairs(kind, "10.200.0.0/16"), listed: "10.200.0.0/16"},
 		"the owner of west has listed by what home is to be reached": {home: kind, there: kind, own: map[string]string{kind: "100.98.0.0/16"},
 			terms: terms, pods: pairs(kind, "100.64.0.0/16"), homes: pairs(kind, "100.98.0.0/16"), listed: "100.98.0.0/16"},
 		"the user chooses what pods at home have": {home: kind, there: kind, given: map[string]string{kind: "10.244.0.0/16"}, code: cli.Usage,
@@ -98,6 +99,6 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 	plan := Plan{Name: "west", Remote: &west, Home: terms}
 	require.NoError(t, plan.chooseTerms(Options{PodNetwork: "Isolated"}, Situation{}))
 	assert.Empty(t, plan.remoteCluster(Options{PodNetwork: "Isolated"}, westUID).Spec.PodTranslations, "it goes with the fabric")
-	require.ErrorContains(t, plan.chooseTerms(Options{PodNetwork: "Routed", PodTranslations: map[string]string{kind: "10.9.0.0/16"}}, Situation{}),
-		"are for --pod-network Fabric")
+	err := plan.chooseTerms(Options{PodNetwork: "Routed", PodTranslations: map[string]string{kind: "10.9.0.0/16"}}, Situation{})
+	require.ErrorContains(t, err, "are for --pod-network Fabric")
 }

@@ -90,7 +90,8 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 				verdict = Verdict{Reason: "Unusable", Message: strings.ReplaceAll(err.Error(), "\n", "; ")}
 				break
 			}
-			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: "this cluster takes part" + translated(remote.Translations)}
+			message := "this cluster takes part" + translated(remote.Translations)
+			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
 		}
 		verdict.Ranges, verdict.Translations = remote.Ranges, remote.Translations
 		verdicts[KeyOf(link)] = verdict

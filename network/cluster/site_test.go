@@ -194,8 +194,8 @@ func TestClustersWithOneRangeAreJoinedByOthers(t *testing.T) {
 		assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), r.Pods, "who may is said by the pods' own addresses")
 	}
 	verdict := verdicts[Key{keys.NetworkNamespace, "zoo"}]
-	assert.Equal(t, "this cluster takes part; the other cluster reaches pods of 10.1.0.0/16 here as 100.64.0.0/16, and not by the address that "+
-		"such a pod has itself", verdict.Message)
+	assert.Equal(t, "this cluster takes part; the other cluster reaches pods of 10.1.0.0/16 here as 100.64.0.0/16, and not by the address "+
+		"that such a pod has itself", verdict.Message)
 	status := statusOf(o.Links[1], verdict, networkv1alpha1.GatewayStatus{}, nil)
 	assert.Equal(t, as, status.PodTranslations)
 	verdict.Accepted = false

@@ -196,8 +196,11 @@ func TestWhatWouldBeTakenForAnotherIsDropped(t *testing.T) {
 	assert.False(t, incoming(packet("100.66.1.2", "10.244.3.4"), pods), "the pod is reached by another address")
 	assert.True(t, outgoing(packet("10.77.0.1", "100.66.1.2"), pods), "what is in no range stays as it is")
 	for name, broken := range map[string][]byte{
-		"nothing": nil, "one byte": {0x45}, "IPv6": append([]byte{0x60}, make([]byte, 60)...), "a header that is cut": packet("10.244.3.4", "10.1.1.1")[vnetHeader:][:19],
-		"a header longer than the packet": append([]byte{0x4f}, make([]byte, 30)...), "a header that is too short": append([]byte{0x41}, make([]byte, 30)...),
+		"nothing": nil, "one byte": {0x45},
+		"IPv6":                            append([]byte{0x60}, make([]byte, 60)...),
+		"a header that is cut":            packet("10.244.3.4", "10.1.1.1")[vnetHeader:][:19],
+		"a header longer than the packet": append([]byte{0x4f}, make([]byte, 30)...),
+		"a header that is too short":      append([]byte{0x41}, make([]byte, 30)...),
 	} {
 		assert.False(t, outgoing(append(make([]byte, vnetHeader), broken...), pods), name)
 		assert.False(t, incoming(append(make([]byte, vnetHeader), broken...), pods), name)

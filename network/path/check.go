@@ -52,7 +52,8 @@ func judge(what string, own, to netip.Addr, ask func() (netip.Addr, error)) stri
 	case err != nil:
 		return fmt.Sprintf("%s to pod %s: %v", what, to, err)
 	case seen != own:
-		return fmt.Sprintf("pod %s sees address %s and not %s, by which it reaches this one: something between translates addresses", to, seen, own)
+		return fmt.Sprintf("pod %s sees address %s and not %s, by which it reaches this one: something between translates addresses",
+			to, seen, own)
 	}
 	return ""
 }

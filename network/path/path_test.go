@@ -76,7 +76,8 @@ func TestAPathIsUpOnlyWhileAllIsAnswered(t *testing.T) {
 func TestATranslatedSourceIsSaid(t *testing.T) {
 	own, other := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.2.0.1")
 	problem := judge("TCP", own, other, func() (netip.Addr, error) { return netip.MustParseAddr("192.0.2.1"), nil })
-	assert.Equal(t, "pod 10.2.0.1 sees address 192.0.2.1 and not 10.1.0.1, by which it reaches this one: something between translates addresses", problem)
+	assert.Equal(t, "pod 10.2.0.1 sees address 192.0.2.1 and not 10.1.0.1, by which it reaches this one: something between "+
+		"translates addresses", problem)
 }
 
 func TestOnlyPodsOfRangesThatCountAreProbed(t *testing.T) {

@@ -37,8 +37,8 @@ func TestTranslationsThatCannotBeAreRefusedInWords(t *testing.T) {
 }
 
 func TestEachPodHasOneAddressByWhichItIsReached(t *testing.T) {
-	all, err := ParseTranslations([]networkv1alpha1.PodTranslation{pair("10.244.0.0/16", "100.64.0.0/16"), pair("10.8.0.0/13", "100.72.0.0/13"),
-		pair("10.99.1.64/27", "10.98.7.32/27")})
+	all, err := ParseTranslations([]networkv1alpha1.PodTranslation{pair("10.244.0.0/16", "100.64.0.0/16"),
+		pair("10.8.0.0/13", "100.72.0.0/13"), pair("10.99.1.64/27", "10.98.7.32/27")})
 	require.NoError(t, err)
 	for pod, reached := range map[string]string{
 		"10.244.3.4": "100.64.3.4", "10.15.255.255": "100.79.255.255", "10.8.0.1": "100.72.0.1", "10.99.1.95": "10.98.7.63",
@@ -55,7 +55,8 @@ func TestEachPodHasOneAddressByWhichItIsReached(t *testing.T) {
 	assert.False(t, ok, "another pod is reached by that")
 	_, ok = all.Pod(netip.MustParseAddr("10.244.3.4"))
 	assert.False(t, ok, "the pod is reached by another one")
-	assert.Equal(t, ranges(t, "100.64.0.0/16", "192.0.2.0/24", "100.64.7.0/24"), all.Ranges(ranges(t, "10.244.0.0/16", "192.0.2.0/24", "10.244.7.0/24")))
+	assert.Equal(t, ranges(t, "100.64.0.0/16", "192.0.2.0/24", "100.64.7.0/24"),
+		all.Ranges(ranges(t, "10.244.0.0/16", "192.0.2.0/24", "10.244.7.0/24")))
 	same, ok := Translations(nil).Reached(netip.MustParseAddr("10.244.3.4"))
 	assert.True(t, ok)
 	assert.Equal(t, "10.244.3.4", same.String())
