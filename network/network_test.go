@@ -19,7 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
-// newLab makes two clusters that are not joined. All pods answer.
+// newLab makes clusters that are not joined. All pods answer.
 func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	t.Helper()
 	netlab.Need(t)
@@ -41,7 +41,7 @@ func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	return l
 }
 
-// joined makes two clusters that are joined, and waits until all nodes reach all.
+// joined makes clusters that are joined, and waits until all nodes reach all.
 func joined(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	t.Helper()
 	l := newLab(t, settings)
@@ -50,11 +50,15 @@ func joined(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	return l
 }
 
-// await waits until each pod that may reaches each of the other cluster.
+// await waits until each pod at home that may reaches each of the other clusters, and is reached.
 func await(t *testing.T, l *netlab.Lab) {
 	t.Helper()
+	var there []*netlab.Node
+	for _, c := range l.Clusters()[1:] {
+		there = append(there, c.Nodes...)
+	}
 	for _, from := range l.Home.Nodes {
-		for _, to := range l.West.Nodes {
+		for _, to := range there {
 			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
 				require.Eventually(t, func() bool {
 					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
@@ -338,17 +342,20 @@ func tunneled(from, to netip.Addr, port uint16, text string) []byte {
 }
 
 func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
+	kill := func(_ *netlab.Lab, n *netlab.Node) error { n.Kill(); return nil }
+	start := func(l *netlab.Lab, n *netlab.Node) error { return l.Start(n) }
 	for _, row := range []struct {
 		name       string
+		settings   netlab.Settings
 		lose, back func(l *netlab.Lab, n *netlab.Node) error
 	}{
-		{"its agent is killed", func(_ *netlab.Lab, n *netlab.Node) error { n.Kill(); return nil },
-			func(l *netlab.Lab, n *netlab.Node) error { return l.Start(n) }},
-		{"its cable is cut", func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
+		{"its agent is killed", netlab.Settings{Strict: true}, kill, start},
+		{"its agent is killed, and addresses are translated", netlab.Settings{OneRange: true}, kill, start},
+		{"its cable is cut", netlab.Settings{Strict: true}, func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
 			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(false) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := joined(t, netlab.Settings{Strict: true})
+			l := joined(t, row.settings)
 			from, to := l.Home.Nodes[0], l.West.Nodes[0]
 			talk, err := netlab.NewTalk(from.Pods[0].Namespace, to.Pods[0])
 			require.NoError(t, err)
@@ -525,10 +532,10 @@ func requireStates(t *testing.T, l *netlab.Lab, were map[*netlab.Node]string) {
 	}
 }
 
-// part has both clusters told of no other one, which is what is left when a NetworkLink is deleted: by unpeer, or by another podNetwork.
+// part has all clusters told of no other one, which is what is left when a NetworkLink is deleted: by unpeer, or by another podNetwork.
 func part(t *testing.T, l *netlab.Lab) {
 	t.Helper()
-	for _, c := range []*netlab.Cluster{l.Home, l.West} {
+	for _, c := range l.Clusters() {
 		alone := l.Site(c)
 		alone.Remotes = nil
 		require.NoError(t, l.Tell(c, alone))

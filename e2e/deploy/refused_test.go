@@ -145,6 +145,14 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["10.0.0.0/16"], "virtualNode": "Disabled"}`, "needs Lodestone's virtual node"},
 		{"RemoteCluster", `{"podCIDRs": ["10.244.0.1/16"]}`, "each of podCIDRs is a range of addresses"},
 		{"RemoteCluster", `{"podCIDRs": ["0.0.0.0/0"]}`, "each of podCIDRs is a range of addresses"},
+		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["10.244.0.0/16"], "podTranslations": [{"podCIDR": "10.244.0.0/16", ` +
+			`"reachedAs": "100.64.0.0/17"}]}`, "podCIDR and reachedAs are IPv4 ranges of one length"},
+		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["fd00::/48"], "podTranslations": [{"podCIDR": "fd00::/48", ` +
+			`"reachedAs": "fd01::/48"}]}`, "podCIDR and reachedAs are IPv4 ranges of one length"},
+		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["10.1.0.0/16"], "podTranslations": [{"podCIDR": "10.244.0.0/16", ` +
+			`"reachedAs": "100.64.0.0/16"}]}`, "each podCIDR of podTranslations is one of podCIDRs"},
+		{"RemoteCluster", `{"podNetwork": "Routed", "homePodTranslations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]}`,
+			"podTranslations and homePodTranslations need podNetwork Fabric"},
 		{"RemoteCluster", `{"podBandwidthLimit": 65535}`, "at least 64Ki"},
 		{"RemoteCluster", `{"podBandwidthLimit": "-5Mi"}`, "at least 64Ki"},
 		{"RemoteCluster", `{"homeServer": "home:6443"}`, "homeServer is the address of home's API server"},

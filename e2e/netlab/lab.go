@@ -2,7 +2,6 @@ package netlab
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,13 +28,17 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/site"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
-// Lab is two clusters, home and west, whose pod networks know nothing of each other. Each has a node that is no gateway, Nodes[0], and
-// two that are. The nodes of a cluster have a router, which knows those of the other, and no pods. The agents are the program as it is
-// shipped, of a user of their own, with CAP_NET_ADMIN and nothing else.
+// Lab is two clusters, home and west, whose pod networks know nothing of each other, or a third one, too, east, which is joined with home
+// alone. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows those of the
+// clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with CAP_NET_ADMIN and
+// nothing else.
 type Lab struct {
 	Home, West *Cluster
+	// East is nil unless it was asked for.
+	East *Cluster
 
 	dir, program string
 	made         []*Namespace
@@ -45,9 +48,10 @@ type Lab struct {
 type Cluster struct {
 	Name  string
 	Nodes []*Node
-	// Ranges are those of its pods.
-	Ranges []netip.Prefix
-	router *Namespace
+	// Ranges are those of its pods; Translations are by which others reach them, none if that is the same.
+	Ranges       []netip.Prefix
+	Translations remotecluster.Translations
+	router       *Namespace
 }
 
 // node returns a node by its name, nil if there is none.
@@ -57,6 +61,16 @@ func (c *Cluster) node(name string) *Node {
 		return nil
 	}
 	return c.Nodes[i]
+}
+
+// Translate changes by which addresses others reach the cluster's pods; nobody is told.
+func (c *Cluster) Translate(translations remotecluster.Translations) {
+	c.Translations = translations
+	for _, n := range c.Nodes {
+		for _, p := range n.Pods {
+			p.Reached, _ = translations.Reached(p.Address)
+		}
+	}
 }
 
 // Node is a node with pods.
@@ -79,10 +93,16 @@ type Node struct {
 type Pod struct {
 	*Namespace
 	Address netip.Addr
+	// Reached is by what pods of other clusters reach it, and see it.
+	Reached netip.Addr
 }
 
 // Settings are how a Lab is made.
 type Settings struct {
+	// OneRange: pods of all clusters have their addresses from the same range.
+	OneRange bool
+	// Three: there is a third cluster.
+	Three bool
 	// Strict: nodes filter by the reverse path.
 	Strict bool
 	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
@@ -118,7 +138,23 @@ func New(ctx context.Context, settings Settings) (l *Lab, err error) {
 	if l.West, err = l.cluster("west", 2, settings); err != nil {
 		return nil, err
 	}
+	if settings.Three {
+		if l.East, err = l.cluster("east", 3, settings); err != nil {
+			return nil, err
+		}
+		home, east := l.Home.router, l.East.router
+		err = errors.Join(Join(home, "wan2", "192.0.2.5/30", east, "wan2", "192.0.2.6/30"),
+			home.Route("172.30.3.0/24", "192.0.2.6", ""), east.Route("172.30.1.0/24", "192.0.2.5", ""))
+		if err != nil {
+			return nil, err
+		}
+	}
 	return l, l.join(ctx, settings)
+}
+
+// Clusters are all that there are, home first.
+func (l *Lab) Clusters() []*Cluster {
+	return slices.DeleteFunc([]*Cluster{l.Home, l.West, l.East}, func(c *Cluster) bool { return c == nil })
 }
 
 // join joins the routers.
@@ -140,7 +176,7 @@ func (l *Lab) join(ctx context.Context, settings Settings) error {
 // Plain has the routers know the pods of all nodes: what the network can do without a fabric.
 func (l *Lab) Plain() error {
 	var errs []error
-	for _, c := range []*Cluster{l.Home, l.West} {
+	for _, c := range l.Clusters() {
 		for _, n := range c.Nodes {
 			errs = append(errs, c.router.Route(n.Range.String(), n.Address.String(), ""))
 		}
@@ -164,12 +200,10 @@ func build(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// Nodes are those of both clusters.
+// Nodes are those of all clusters.
 func (l *Lab) Nodes() (all []*Node) {
-	for _, c := range []*Cluster{l.Home, l.West} {
-		if c != nil {
-			all = append(all, c.Nodes...)
-		}
+	for _, c := range l.Clusters() {
+		all = append(all, c.Nodes...)
 	}
 	return all
 }
@@ -201,6 +235,11 @@ func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, err
 		return nil, err
 	}
 	c := &Cluster{Name: name, router: router, Ranges: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", number))}}
+	if settings.OneRange {
+		c.Ranges = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
+		as := netip.MustParsePrefix(fmt.Sprintf("100.%d.0.0/16", 64+number))
+		c.Translations = remotecluster.Translations{{PodCIDR: c.Ranges[0], ReachedAs: as}}
+	}
 	err = errors.Join(router.Sysctl("ipv4/ip_forward", "1"), router.Sysctl("ipv4/conf/all/rp_filter", "0"),
 		router.Sysctl("ipv4/conf/default/rp_filter", "0"), router.Bridge("nodes", fmt.Sprintf("172.30.%d.254/24", number)))
 	if err != nil {
@@ -233,7 +272,7 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 	}
 	n := &Node{Namespace: namespace, Gateway: index > 0, cluster: c, dir: filepath.Join(l.dir, name),
 		Address: netip.AddrFrom4([4]byte{172, 30, byte(number), byte(10 + index)}),
-		Range:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(number), byte(index), 0}), 24)}
+		Range:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, c.Ranges[0].Addr().As4()[1], byte(index), 0}), 24)}
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -304,7 +343,8 @@ func (l *Lab) pod(n *Node, index int, gateway netip.Addr) (*Pod, error) {
 	for range index + 1 {
 		address = address.Next()
 	}
-	p := &Pod{Namespace: namespace, Address: address}
+	reached, _ := n.cluster.Translations.Reached(address)
+	p := &Pod{Namespace: namespace, Address: address, Reached: reached}
 	link := fmt.Sprintf("pod%d", index)
 	return p, errors.Join(Join(p.Namespace, "eth0", address.String()+"/24", n.Namespace, link, ""), n.Master(link, "cni0"),
 		p.Route("", gateway.String(), ""))
@@ -482,29 +522,33 @@ func (l *Lab) Keys() error {
 	return nil
 }
 
-// Site is what the nodes of a cluster are told where it is joined with another one. West's gateways are dialed. Of each node the first
-// pod may reach the other cluster, and be reached.
+// Site is what the nodes of a cluster are told where it is joined: home with all others, and these with home. West's and east's gateways
+// are dialed. Of each node the first pod may reach the other cluster, and be reached.
 func (l *Lab) Site(c *Cluster) *site.Site {
-	other := l.West
-	if c == l.West {
-		other = l.Home
+	others := []*Cluster{l.Home}
+	if c == l.Home {
+		others = l.Clusters()[1:]
 	}
-	r := site.Remote{Name: other.Name, Ranges: other.Ranges, MTU: 1500}
 	s := &site.Site{}
 	for _, n := range c.Nodes {
 		s.Nodes = append(s.Nodes, site.Node{Name: n.Name, Address: n.Address, Pods: []netip.Prefix{n.Range}, Gateway: n.Gateway})
-		r.Pods = append(r.Pods, n.Pods[0].Address)
 	}
-	for _, n := range other.Nodes {
-		if n.Gateway {
-			g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
-			if other == l.West {
-				g.Address = n.Address.String() + ":7473"
-			}
-			r.Gateways = append(r.Gateways, g)
+	for _, other := range others {
+		r := site.Remote{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges), Translations: c.Translations, MTU: 1500}
+		for _, n := range c.Nodes {
+			r.Pods = append(r.Pods, n.Pods[0].Address)
 		}
+		for _, n := range other.Nodes {
+			if n.Gateway {
+				g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
+				if other != l.Home {
+					g.Address = n.Address.String() + ":7473"
+				}
+				r.Gateways = append(r.Gateways, g)
+			}
+		}
+		s.Remotes = append(s.Remotes, r)
 	}
-	s.Remotes = []site.Remote{r}
 	return s
 }
 
@@ -527,7 +571,7 @@ func (l *Lab) Tell(c *Cluster, s *site.Site) error {
 	return nil
 }
 
-// Join has the two clusters joined, and starts the agents.
+// Join has the clusters joined, and starts the agents.
 func (l *Lab) Join() error { return l.joinNodes(func(*Node) bool { return true }) }
 
 // JoinBare has the two clusters joined by one gateway each, which are their only nodes: a lane and nothing else.
@@ -539,12 +583,14 @@ func (l *Lab) joinNodes(part func(*Node) bool) error {
 	if err := l.Keys(); err != nil {
 		return err
 	}
-	for _, c := range []*Cluster{l.Home, l.West} {
+	for _, c := range l.Clusters() {
 		s := l.Site(c)
 		s.Nodes = slices.DeleteFunc(s.Nodes, func(n site.Node) bool { return !part(c.node(n.Name)) })
-		s.Remotes[0].Gateways = slices.DeleteFunc(s.Remotes[0].Gateways, func(g site.Gateway) bool {
-			return !part(cmp.Or(l.Home.node(g.Name), l.West.node(g.Name)))
-		})
+		for i := range s.Remotes {
+			s.Remotes[i].Gateways = slices.DeleteFunc(s.Remotes[i].Gateways, func(g site.Gateway) bool {
+				return !slices.ContainsFunc(l.Nodes(), func(n *Node) bool { return n.Name == g.Name && part(n) })
+			})
+		}
 		if err := l.Tell(c, s); err != nil {
 			return err
 		}

@@ -2,10 +2,13 @@ package netlab
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
@@ -65,7 +68,7 @@ func (p *Pod) Serve(ctx context.Context) error {
 
 // Call calls a pod by TCP, has it send back what is given, and returns the address that it was called from.
 func Call(from *Namespace, to *Pod, content []byte) (seen string, err error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Address, Port).String())
+	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
 	if err != nil {
 		return "", err
 	}
@@ -95,7 +98,7 @@ func Call(from *Namespace, to *Pod, content []byte) (seen string, err error) {
 // Ask asks a pod by UDP, once, from an address of the namespace if one is given, and returns the address that it was asked from. Who
 // is told that a packet was too large for the way sends it again, which the system cuts to size.
 func Ask(from *Namespace, source string, to *Pod, content []byte) (seen string, err error) {
-	conn, err := from.Dial("udp", source, netip.AddrPortFrom(to.Address, Port).String())
+	conn, err := from.Dial("udp", source, netip.AddrPortFrom(to.Reached, Port).String())
 	if err != nil {
 		return "", err
 	}
@@ -125,6 +128,55 @@ func ask(conn net.Conn, content []byte) (seen string, err error) {
 	return seen, nil
 }
 
+// Ping sends an echo request of some size by ICMP, and waits for the answer.
+func Ping(from *Namespace, to netip.Addr, size int) error {
+	var conn net.PacketConn
+	err := from.In(func() (err error) {
+		conn, err = (&net.ListenConfig{}).ListenPacket(context.Background(), "ip4:icmp", "0.0.0.0")
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	const request, answer = 8, 0
+	message := make([]byte, 8+size)
+	for i := range message {
+		message[i] = byte(rand.Uint())
+	}
+	message[0], message[1], message[2], message[3] = request, 0, 0, 0
+	binary.BigEndian.PutUint16(message[2:], ^sum(message))
+	if _, err := conn.WriteTo(message, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	buffer := make([]byte, 1<<16)
+	for {
+		n, by, err := conn.ReadFrom(buffer)
+		switch {
+		case err != nil:
+			return err
+		case n == len(message) && buffer[0] == answer && bytes.Equal(buffer[4:n], message[4:]):
+			if by.String() != to.String() {
+				return fmt.Errorf("%s answered, and not %s", by, to)
+			}
+			return nil
+		}
+	}
+}
+
+// sum is that of ones' complement, of an even number of bytes.
+func sum(words []byte) uint16 {
+	total := uint32(0)
+	for ; len(words) > 1; words = words[2:] {
+		total += uint32(binary.BigEndian.Uint16(words))
+		total = total&0xffff + total>>16
+	}
+	return uint16(total)
+}
+
 // Talk is a TCP connection over which something is sent and comes back all the time.
 type Talk struct {
 	conn net.Conn
@@ -137,7 +189,7 @@ type Talk struct {
 
 // NewTalk begins to talk with a pod.
 func NewTalk(from *Namespace, to *Pod) (*Talk, error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Address, Port).String())
+	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +278,7 @@ func Bulk(from, to *Pod, streams int, warm, while time.Duration, begin func()) (
 		}
 	}()
 	for range streams {
-		conn, err := from.Dial("tcp", "", listener.Addr().String())
+		conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, sinkPort).String())
 		if err != nil {
 			return 0, 0, err
 		}
@@ -248,7 +300,7 @@ func Bulk(from, to *Pod, streams int, warm, while time.Duration, begin func()) (
 
 // Echoes sends small messages to a pod and back, one after the other, and returns how long each took.
 func Echoes(from *Namespace, to *Pod, count int) (took []time.Duration, err error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Address, Port).String())
+	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +325,7 @@ func Echoes(from *Namespace, to *Pod, count int) (took []time.Duration, err erro
 
 // Watch asks a pod by UDP every few milliseconds until ctx ends, and returns the longest time without an answer.
 func Watch(ctx context.Context, from *Namespace, to *Pod) (gap time.Duration, err error) {
-	conn, err := from.Dial("udp", "", netip.AddrPortFrom(to.Address, Port).String())
+	conn, err := from.Dial("udp", "", netip.AddrPortFrom(to.Reached, Port).String())
 	if err != nil {
 		return 0, err
 	}

@@ -23,7 +23,7 @@ type Way struct {
 	// From and To are home or the name of the remote cluster.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// FromAddress and ToAddress are those of the pods.
+	// FromAddress and ToAddress are those by which the other pod reaches each.
 	FromAddress string             `json:"fromAddress"`
 	ToAddress   string             `json:"toAddress"`
 	Results     []pathcheck.Result `json:"results"`

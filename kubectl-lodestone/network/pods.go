@@ -94,10 +94,10 @@ func stateOf(pod *corev1.Pod) (state string, ready bool) {
 }
 
 // check has one pod try the way to another one.
-func check(ctx context.Context, home *cli.Cluster, from, to *corev1.Pod, wait time.Duration) (results []pathcheck.Result, err error) {
+func check(ctx context.Context, home *cli.Cluster, from *corev1.Pod, way Way, wait time.Duration) (results []pathcheck.Result, err error) {
 	request := home.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(from.Namespace).Name(from.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Stdout: true, Stderr: true, Command: []string{program, "check",
-			"--address=" + from.Status.PodIP, "--to=" + to.Status.PodIP, "--wait=" + wait.String()}}, scheme.ParameterCodec)
+			"--address=" + way.FromAddress, "--to=" + way.ToAddress, "--wait=" + wait.String()}}, scheme.ParameterCodec)
 	config := rest.CopyConfig(home.Config)
 	config.Timeout = 0 // it takes as long as packets are awaited
 	first, err := remotecommand.NewWebSocketExecutor(config, "GET", request.URL().String())

@@ -45,8 +45,11 @@ type Network struct {
 	Reason  string       `json:"reason,omitempty"`
 	Message string       `json:"message,omitempty"`
 	Since   *metav1.Time `json:"since,omitempty"`
-	// PodCIDRs are the ranges of pods there that are reached.
+	// PodCIDRs are the ranges by which pods there are reached.
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// PodTranslations are of pods there, as home reaches them; HomePodTranslations of those at home, as that cluster does.
+	PodTranslations     []networkv1alpha1.PodTranslation `json:"podTranslations,omitempty"`
+	HomePodTranslations []networkv1alpha1.PodTranslation `json:"homePodTranslations,omitempty"`
 	// LanesUp of Lanes carry packets.
 	LanesUp int `json:"lanesUp"`
 	Lanes   int `json:"lanes"`
@@ -161,7 +164,8 @@ func networksOf(remotes []v1alpha1.RemoteCluster, links []networkv1alpha1.Networ
 	tolerated := silent + time.Duration(len(links))*time.Second
 	for i := range remotes {
 		remote := &remotes[i]
-		n := Network{Name: remote.Name, PodNetwork: remote.Spec.PodNetwork}
+		n := Network{Name: remote.Name, PodNetwork: remote.Spec.PodNetwork, PodTranslations: remote.Spec.PodTranslations,
+			HomePodTranslations: remote.Spec.HomePodTranslations}
 		if n.PodNetwork == "" {
 			n.PodNetwork = v1alpha1.Isolated
 		}

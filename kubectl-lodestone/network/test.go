@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +17,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
@@ -107,7 +110,7 @@ func (o *options) run(ctx context.Context, home *cli.Cluster, streams genericioo
 		}
 	}
 	trial := Trial{Cluster: name, Namespace: namespace}
-	if trial.Ways, err = both(ctx, home, pods[keys.Home], pods[name], name); err != nil {
+	if trial.Ways, err = both(ctx, home, remote, pods[keys.Home], pods[name]); err != nil {
 		return err
 	}
 	not := ""
@@ -202,21 +205,43 @@ func ready(ctx context.Context, home *cli.Cluster, reporter cli.Reporter, pod *c
 	return pod, err
 }
 
-// both tries both directions at once.
-func both(ctx context.Context, home *cli.Cluster, here, there *corev1.Pod, name string) ([]Way, error) {
+// both tries both directions at once. At home both pods have the addresses by which home reaches them.
+func both(ctx context.Context, home *cli.Cluster, remote *v1alpha1.RemoteCluster, here, there *corev1.Pod) ([]Way, error) {
+	hereReached, err := reached(here.Status.PodIP, remote.Spec.HomePodTranslations)
+	if err != nil {
+		return nil, err
+	}
 	ways := []Way{
-		{From: keys.Home, To: name, FromAddress: here.Status.PodIP, ToAddress: there.Status.PodIP},
-		{From: name, To: keys.Home, FromAddress: there.Status.PodIP, ToAddress: here.Status.PodIP},
+		{From: keys.Home, To: remote.Name, FromAddress: hereReached, ToAddress: there.Status.PodIP},
+		{From: remote.Name, To: keys.Home, FromAddress: there.Status.PodIP, ToAddress: hereReached},
 	}
 	done := make(chan error)
-	for i, pods := range [][2]*corev1.Pod{{here, there}, {there, here}} {
+	for i, pod := range []*corev1.Pod{here, there} {
 		go func() {
-			results, err := check(ctx, home, pods[0], pods[1], firstAnswer)
+			results, err := check(ctx, home, pod, ways[i], firstAnswer)
 			ways[i].Results = results
 			done <- err
 		}()
 	}
 	return ways, errors.Join(<-done, <-done)
+}
+
+// reached is the address by which the remote cluster reaches a pod at home.
+func reached(pod string, pairs []networkv1alpha1.PodTranslation) (string, error) {
+	translations, err := remotecluster.ParseTranslations(pairs)
+	if err != nil {
+		return "", fmt.Errorf("spec.homePodTranslations of the RemoteCluster cannot be used: %w", err)
+	}
+	own, err := netip.ParseAddr(pod)
+	if err != nil {
+		return "", fmt.Errorf("the pod at home has no address: %w", err)
+	}
+	as, ok := translations.Reached(own)
+	if !ok {
+		return "", fmt.Errorf("another pod at home is reached by %s, the address of the pod there: give another range in "+
+			"spec.homePodTranslations of the RemoteCluster", pod)
+	}
+	return as.String(), nil
 }
 
 // remove deletes the pods and waits until they are gone.

@@ -144,6 +144,8 @@ type Options struct {
 	Namespaces                      []string
 	PodNetwork, Strategy            string
 	PodCIDRs, HomePodCIDRs          []string
+	PodTranslations                 map[string]string
+	HomePodTranslations             map[string]string
 	StorageClass, VirtualNode       string
 	DryRun, Output, For             string
 	ShowSecrets                     bool
@@ -209,6 +211,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"addresses, such as 10.244.0.0/16: no others are taken over")
 	flags.StringSliceVar(&o.HomePodCIDRs, "home-pod-cidrs", o.HomePodCIDRs, "with --pod-network Fabric, ranges from which pods at home have "+
 		"their addresses; default: those that home's nodes tell")
+	flags.StringToStringVar(&o.PodTranslations, "pod-translations", o.PodTranslations, "with --pod-network Fabric, by which ranges home "+
+		"reaches those of --pod-cidrs, such as 10.244.0.0/16=100.64.0.0/16; default: as it is, and one of 100.64.0.0/10 for each that overlaps")
+	flags.StringToStringVar(&o.HomePodTranslations, "home-pod-translations", o.HomePodTranslations, "with --pod-network Fabric, by which "+
+		"ranges pods there reach those at home; default: as it is, and one of 100.64.0.0/10 for each that overlaps")
 	flags.StringVar(&o.Strategy, "namespace-strategy", o.Strategy, "SameName, or Suffixed for <namespace>-<home ID>; default: SameName with "+
 		"--namespaces, but Suffixed without or where the remote cluster already serves another home")
 	flags.StringVar(&o.StorageClass, "storage-class", o.StorageClass, "real storage class to use there; default: the default class there")
@@ -313,6 +319,12 @@ func (o *Options) checkNames() error {
 	}
 	if _, err := remotecluster.ParsePodRanges(o.PodCIDRs); err != nil {
 		return cli.Misuse("--pod-cidrs: %w", err)
+	}
+	if _, err := parseTranslations(o.PodTranslations); err != nil {
+		return cli.Misuse("--pod-translations: %w", err)
+	}
+	if _, err := parseTranslations(o.HomePodTranslations); err != nil {
+		return cli.Misuse("--home-pod-translations: %w", err)
 	}
 	return nil
 }

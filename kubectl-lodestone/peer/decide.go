@@ -47,6 +47,8 @@ type Plan struct {
 	Secret v1alpha1.SecretKeyRef
 	// Network is what the remote cluster lets in of the network fabric, nil for nothing.
 	Network *remotev1alpha1.NetworkPolicy
+	// Translations are of pods there, as home reaches them; HomeTranslations of those at home, as the remote cluster does.
+	Translations, HomeTranslations remotecluster.Translations
 	// Notes are sentences that the user should read.
 	Notes []string
 }
@@ -337,6 +339,9 @@ func (p *Plan) network(o Options) v1alpha1.PodNetwork {
 // chooseTerms sets what the remote cluster's owner allows of the network fabric: their cluster lets in pods of home's ranges, as the user
 // or home itself tells them.
 func (p *Plan) chooseTerms(o Options, s Situation) error {
+	if len(o.PodTranslations)+len(o.HomePodTranslations) > 0 && p.network(o) != v1alpha1.Fabric {
+		return cli.Misuse("--pod-translations and --home-pod-translations are for --pod-network Fabric: give that too, or leave them out")
+	}
 	if len(o.HomePodCIDRs) > 0 && p.network(o) != v1alpha1.Fabric {
 		return cli.Misuse("--home-pod-cidrs is for --pod-network Fabric: give that too, or leave it out")
 	}
@@ -350,27 +355,30 @@ func (p *Plan) chooseTerms(o Options, s Situation) error {
 		return nil
 	}
 	home, err := remotecluster.ParsePodRanges(o.HomePodCIDRs)
-	switch {
-	case err != nil:
+	if err != nil {
 		return cli.Misuse("--home-pod-cidrs: %w", err)
-	case len(home) == 0 && p.Network != nil:
-		return nil
-	case len(home) == 0:
+	}
+	if len(home) == 0 && p.Network != nil {
+		home, err = p.homeRanges(o)
+		if err != nil {
+			return err
+		}
+	}
+	if len(home) == 0 {
 		home = s.HomeRanges
 	}
 	if len(home) == 0 {
 		return cli.Misuse("home's nodes do not tell from which ranges pods have their addresses, so ask whoever set up its pod network, and " +
 			"give them with --home-pod-cidrs")
 	}
-	if own, other, overlap := home.Overlap(s.RemoteRanges); overlap {
-		return cli.Refuse("pods at home have addresses from %s, and pods in the cluster of context %q from %s: clusters whose ranges overlap "+
-			"cannot be joined", own, s.RemoteContext, other)
+	if err := p.chooseTranslations(o, s, home); err != nil {
+		return err
 	}
 	if p.Network == nil {
 		p.Network = &remotev1alpha1.NetworkPolicy{}
 	}
 	p.Network.PodCIDRs = nil
-	for _, one := range home {
+	for _, one := range p.HomeTranslations.Ranges(home) {
 		p.Network.PodCIDRs = append(p.Network.PodCIDRs, one.String())
 	}
 	return nil
@@ -401,29 +409,37 @@ func (p *Plan) chooseRanges(o Options, s Situation) error {
 		return cli.Misuse("which addresses pods in the cluster of context %q have must be said, for Services at home will send there: %s",
 			s.RemoteContext, confirm(s))
 	}
+	if p.network(o) == v1alpha1.Fabric {
+		p.unnamed(s, wanted)
+		return nil // chooseTranslations says of ranges that overlap as which others they are reached
+	}
 	if own, other, overlap := wanted.Overlap(s.HomeRanges); overlap {
 		return cli.Refuse("--pod-cidrs %s overlaps with %s, from which pods at home have their addresses, so neither could be told from the "+
-			"other: leave out --pod-network, or give one of the clusters another range", own, other)
+			"other: leave out --pod-network, give --pod-network Fabric, which translates, or give one of the clusters another range", own, other)
 	}
 	for i := range s.Remotes {
 		other := &s.Remotes[i]
 		if other.Name == p.Name {
 			continue
 		}
-		// What cannot be read was refused when it was written.
-		theirs, _ := remotecluster.ParsePodRanges(other.Spec.PodCIDRs)
+		theirs := reachedOf(other)
 		if own, theirOwn, overlap := wanted.Overlap(theirs); overlap {
 			return cli.Refuse("--pod-cidrs %s overlaps with %s of %s, so pods of one could take the addresses of the other: give ranges that are "+
 				"the cluster's own", own, theirOwn, describe(other.Name))
 		}
 	}
+	p.unnamed(s, wanted)
+	return nil
+}
+
+// unnamed notes which ranges the cluster says that it has and the user does not name.
+func (p *Plan) unnamed(s Situation, wanted remotecluster.PodRanges) {
 	for _, learned := range s.RemoteRanges {
 		if !wanted.HasRange(learned) {
 			p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q says that pods there have addresses from %s, which is in none of "+
 				"--pod-cidrs: they get no address at home", s.RemoteContext, learned))
 		}
 	}
-	return nil
 }
 
 // confirm says how to give a cluster its ranges.

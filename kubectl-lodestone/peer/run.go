@@ -352,6 +352,7 @@ func (p Plan) remoteCluster(o Options, remoteUID string) *v1alpha1.RemoteCluster
 	if len(o.PodCIDRs) > 0 {
 		want.Spec.PodCIDRs = o.PodCIDRs
 	}
+	want.Spec.PodTranslations, want.Spec.HomePodTranslations = p.Translations.Object(), p.HomeTranslations.Object()
 	if o.HomeServer != "" {
 		want.Spec.HomeServer = o.HomeServer
 	}

@@ -269,6 +269,7 @@ func (a *agent) keepLanes(ctx context.Context, self *site.Node) error {
 			peers = append(peers, lane.Peer{Name: g.Name, Address: g.Address, Keys: g.Keys})
 		}
 		a.lanes[name].Limit(r.Limit)
+		a.lanes[name].Translate(r.Translations)
 		a.lanes[name].Set(peers)
 	}
 	return nil

@@ -37,7 +37,7 @@ func newCheck() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := netip.ParseAddr(own)
 			if err != nil {
-				return fmt.Errorf("--address=%q is no address: give that of this pod", own)
+				return fmt.Errorf("--address=%q is no address: give that by which the other pod sees this one", own)
 			}
 			other, err := netip.ParseAddr(to)
 			if err != nil {
@@ -46,7 +46,7 @@ func newCheck() *cobra.Command {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(path.Check(cmd.Context(), from, other, while))
 		},
 	}
-	cmd.Flags().StringVar(&own, "address", own, "address of this pod; default: the variable POD_IP")
+	cmd.Flags().StringVar(&own, "address", own, "address by which the other pod sees this one; default: the variable POD_IP")
 	cmd.Flags().StringVar(&to, "to", to, "address of the pod that answers")
 	cmd.Flags().DurationVar(&while, "wait", while, "how long to wait for a first answer")
 	return cmd

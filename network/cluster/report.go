@@ -209,11 +209,12 @@ func statusOf(link *networkv1alpha1.NetworkLink, verdict Verdict, own networkv1a
 		condition.Status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&status.Conditions, condition)
-	status.PodCIDRs = nil
+	status.PodCIDRs, status.PodTranslations = nil, nil
 	if verdict.Accepted {
 		for _, one := range verdict.Ranges {
 			status.PodCIDRs = append(status.PodCIDRs, one.String())
 		}
+		status.PodTranslations = slices.Clone(link.Spec.PodTranslations)
 	}
 	status.Gateways = slices.DeleteFunc(status.Gateways, func(g networkv1alpha1.GatewayStatus) bool {
 		return g.Name == own.Name || !gateways[g.Name]

@@ -45,8 +45,10 @@ type Verdict struct {
 	Accepted bool
 	// Reason is a word, Message a sentence that says what to do.
 	Reason, Message string
-	// Ranges are those of pods of the other cluster that count here.
+	// Ranges are those by which pods of the other cluster are reached from here.
 	Ranges remotecluster.PodRanges
+	// Translations are of pods here, as the other cluster reaches them.
+	Translations remotecluster.Translations
 }
 
 // Key is the name of an object in a namespace.
@@ -88,9 +90,10 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 				verdict = Verdict{Reason: "Unusable", Message: strings.ReplaceAll(err.Error(), "\n", "; ")}
 				break
 			}
-			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: "this cluster takes part"}
+			message := "this cluster takes part" + translated(remote.Translations)
+			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
 		}
-		verdict.Ranges = remote.Ranges
+		verdict.Ranges, verdict.Translations = remote.Ranges, remote.Translations
 		verdicts[KeyOf(link)] = verdict
 	}
 	return s, verdicts
@@ -165,6 +168,9 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Ve
 	case len(ranges) == 0:
 		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no IPv4 ranges of pods of the other cluster"}
 	}
+	if remote.Translations, err = remotecluster.ParseTranslations(link.Spec.PodTranslations); err != nil {
+		return site.Remote{Name: remote.Name}, Verdict{Reason: "Unusable", Message: "spec.podTranslations: " + err.Error()}
+	}
 	if remote.Ranges = ranges; limit != nil {
 		remote.Limit = limit.Value()
 	}
@@ -196,6 +202,15 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Ve
 	slices.SortFunc(remote.Pods, netip.Addr.Compare)
 	remote.Pods = slices.Compact(remote.Pods)
 	return remote, Verdict{}
+}
+
+// translated says which range stands for which, empty if none does.
+func translated(pods remotecluster.Translations) (text string) {
+	for _, one := range pods {
+		text += fmt.Sprintf("; the other cluster reaches pods of %s here as %s, and not by the address that such a pod has itself", one.PodCIDR,
+			one.ReachedAs)
+	}
+	return text
 }
 
 // offloaded selects the namespaces of home whose pods other clusters reach.

@@ -153,6 +153,12 @@ func TestWhyAClusterTakesNoPart(t *testing.T) {
 			"NoPodCIDRs"},
 		{"the ranges are those of its own pods", remote, func(o *Observation) { o.Homes["h"].Spec.Network.PodCIDRs = []string{"10.1.0.0/16"} },
 			"Unusable"},
+		{"its pods are to be reached as a range of another length", home, func(o *Observation) {
+			o.Links[0].Spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "100.64.0.0/17"}}
+		}, "Unusable"},
+		{"its pods are to be reached as the range of the other one", home, func(o *Observation) {
+			o.Links[0].Spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "10.2.0.0/16"}}
+		}, "Unusable"},
 		{"the ranges are those of its nodes", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = []string{"192.0.2.0/24"} }, "Unusable"},
 		{"there are no ranges", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = nil }, "NoPodCIDRs"},
 		{"no node is a gateway", home, func(o *Observation) { o.Nodes[0].Labels = nil }, "NoGateway"},
@@ -173,6 +179,38 @@ func TestWhyAClusterTakesNoPart(t *testing.T) {
 			assert.Empty(t, s.Remotes)
 		})
 	}
+}
+
+func TestClustersWithOneRangeAreJoinedByOthers(t *testing.T) {
+	o := home() // its pods are from 10.1.0.0/16, as those of both others
+	as := []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "100.64.0.0/16"}}
+	o.Links[0].Spec.PodCIDRs, o.Links[0].Spec.PodTranslations = []string{"100.65.0.0/16"}, as
+	o.Links = append(o.Links, link(keys.NetworkNamespace, "zoo", networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"100.66.0.0/16"},
+		PodTranslations: as, Gateways: o.Links[0].Spec.Gateways}))
+	s, verdicts := Make(o)
+	require.Len(t, s.Remotes, 2)
+	for _, r := range s.Remotes {
+		assert.Equal(t, "10.1.0.0/16 as 100.64.0.0/16", r.Translations[0].String())
+		assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), r.Pods, "who may is said by the pods' own addresses")
+	}
+	verdict := verdicts[Key{keys.NetworkNamespace, "zoo"}]
+	assert.Equal(t, "this cluster takes part; the other cluster reaches pods of 10.1.0.0/16 here as 100.64.0.0/16, and not by the address "+
+		"that such a pod has itself", verdict.Message)
+	status := statusOf(o.Links[1], verdict, networkv1alpha1.GatewayStatus{}, nil)
+	assert.Equal(t, as, status.PodTranslations)
+	verdict.Accepted = false
+	assert.Empty(t, statusOf(o.Links[1], verdict, networkv1alpha1.GatewayStatus{}, nil).PodTranslations)
+
+	// A home cluster cannot keep another one out by what it calls the pods here.
+	o = remote()
+	o.Links[0].Spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "10.7.0.0/16"}}
+	second := link(keys.TenantPrefix+"i", keys.Home, o.Links[0].Spec)
+	second.Spec.PodTranslations = nil
+	o.Links = append(o.Links, second)
+	o.Homes["i"] = o.Homes["h"].DeepCopy()
+	o.Homes["i"].Name, o.Homes["i"].Spec.Network.PodCIDRs = "i", []string{"10.7.0.0/16"}
+	s, _ = Make(o)
+	assert.Len(t, s.Remotes, 2)
 }
 
 func TestALinkThatCannotBeDisturbsNoOther(t *testing.T) {

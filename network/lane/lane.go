@@ -1,9 +1,14 @@
 // Package lane carries packets between the gateways of two clusters. What is routed to the device of a Lane in one
-// cluster comes out of the device of its Lane in the other, as it was sent. There is one carrier, IP over TLS (Server,
+// cluster comes out of the device of its Lane in the other, as it was sent, but for
+// addresses that are translated (translate.go). There is one carrier, IP over TLS (Server,
 // Trunk); another one has to be a Lane and no more. Read trunk.go first.
 package lane
 
-import "time"
+import (
+	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
+)
 
 // Lane is the way from this gateway to all gateways of one other cluster. It is safe for concurrent use.
 type Lane interface {
@@ -14,6 +19,9 @@ type Lane interface {
 	// Limit says how many bytes a second go to the other cluster, and as many may come from there; 0: as many as can. What is more is
 	// lost, as it is on a line of that rate.
 	Limit(bytesPerSecond int64)
+	// Translate says by which addresses the other cluster reaches pods here, where their own are those of pods there, too: on this side
+	// of the lane packets have the pods' own addresses, and on the other one those. What would be taken for another pod's is lost.
+	Translate(pods remotecluster.Translations)
 	// Up says whether packets are known to arrive on the other side, and those from there here. Changed receives
 	// something after Up may have changed.
 	Up() bool

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // Trunk is the carrier of IP over TLS: a TUN device, and some TLS connections to each gateway of the other cluster.
@@ -21,6 +23,8 @@ type Trunk struct {
 	running sync.WaitGroup
 	// out bounds what goes to the other cluster, in what comes from there.
 	out, in limit
+	// translations are of addresses of pods here; nil or empty: none. They are replaced as a whole.
+	translations atomic.Pointer[remotecluster.Translations]
 
 	mu    sync.Mutex
 	peers map[string]*gateway
@@ -53,6 +57,17 @@ func (t *Trunk) Changed() <-chan struct{} { return t.changed }
 func (t *Trunk) Limit(bytesPerSecond int64) {
 	t.out.set(bytesPerSecond)
 	t.in.set(bytesPerSecond)
+}
+
+// Translate sets how addresses of pods here are translated.
+func (t *Trunk) Translate(pods remotecluster.Translations) { t.translations.Store(&pods) }
+
+// translated are the translations that count now.
+func (t *Trunk) translated() remotecluster.Translations {
+	if pods := t.translations.Load(); pods != nil {
+		return *pods
+	}
+	return nil
 }
 
 // Up says whether there is a connection that is up.
@@ -168,6 +183,9 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 			c.dropped.Add(uint64(len(packet)))
 			return nil
 		}
+		if pods := t.translated(); len(pods) > 0 && !incoming(packet, pods) {
+			return nil
+		}
 		return q.write(packet)
 	})
 	t.mu.Lock()
@@ -236,13 +254,18 @@ const burst = 128 << 10
 func (t *Trunk) carry(i int) {
 	buffer := make([]byte, frameHeader+packetLimit)
 	read := func(wait bool) ([]byte, error) {
-		n, err := t.queues[i].read(buffer[frameHeader:], wait)
-		if err != nil || n == 0 {
-			return nil, err
+		for {
+			n, err := t.queues[i].read(buffer[frameHeader:], wait)
+			if err != nil || n == 0 {
+				return nil, err
+			}
+			frame := buffer[:frameHeader+n]
+			if pods := t.translated(); len(pods) > 0 && !outgoing(frame[frameHeader:], pods) {
+				continue
+			}
+			putHeader(frame, kindPacket)
+			return frame, nil
 		}
-		frame := buffer[:frameHeader+n]
-		putHeader(frame, kindPacket)
-		return frame, nil
 	}
 	for {
 		frame, err := read(true)

@@ -25,7 +25,7 @@ func tries() (all []pathcheck.Result) {
 	return all
 }
 
-// try says what became of one, from a pod with an address to another one.
+// try says what became of one, from a pod that is seen by an address to another one.
 func try(ctx context.Context, one pathcheck.Result, own, to netip.Addr) pathcheck.Result {
 	at, sent := netip.AddrPortFrom(to, Port), content(one.Bytes)
 	what, ask := fmt.Sprintf("UDP packets of %d bytes", one.Bytes), func() (netip.Addr, error) { return AskUDP(at, sent) }
@@ -52,12 +52,13 @@ func judge(what string, own, to netip.Addr, ask func() (netip.Addr, error)) stri
 	case err != nil:
 		return fmt.Sprintf("%s to pod %s: %v", what, to, err)
 	case seen != own:
-		return fmt.Sprintf("pod %s sees address %s and not %s, that of the pod: something between translates addresses", to, seen, own)
+		return fmt.Sprintf("pod %s sees address %s and not %s, by which it reaches this one: something between translates addresses",
+			to, seen, own)
 	}
 	return ""
 }
 
-// Check tries the way from a pod with an address to another one, once that answers at all or a while has passed.
+// Check tries the way from a pod that is seen by an address to another one, once that answers at all or a while has passed.
 func Check(ctx context.Context, own, to netip.Addr, while time.Duration) (results []pathcheck.Result) {
 	for began := time.Now(); time.Since(began) < while && ctx.Err() == nil; time.Sleep(every / 10) {
 		if _, err := AskUDP(netip.AddrPortFrom(to, Port), content(1)); err == nil {

@@ -76,7 +76,8 @@ func TestAPathIsUpOnlyWhileAllIsAnswered(t *testing.T) {
 func TestATranslatedSourceIsSaid(t *testing.T) {
 	own, other := netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("10.2.0.1")
 	problem := judge("TCP", own, other, func() (netip.Addr, error) { return netip.MustParseAddr("192.0.2.1"), nil })
-	assert.Equal(t, "pod 10.2.0.1 sees address 192.0.2.1 and not 10.1.0.1, that of the pod: something between translates addresses", problem)
+	assert.Equal(t, "pod 10.2.0.1 sees address 192.0.2.1 and not 10.1.0.1, by which it reaches this one: something between "+
+		"translates addresses", problem)
 }
 
 func TestOnlyPodsOfRangesThatCountAreProbed(t *testing.T) {
@@ -103,4 +104,14 @@ func TestEntriesOfPodsThatAreGoneAreDropped(t *testing.T) {
 	present := []networkv1alpha1.ProbeStatus{entry("b", 3*time.Minute), entry("c", time.Minute), entry("d", time.Hour)}
 	assert.Equal(t, []string{"b", "c"}, names(entries(present, entry("b", 0), false, now)))
 	assert.Equal(t, []string{"c"}, names(entries(present, entry("b", 0), true, now)), "a pod that ends takes its entry away")
+}
+
+func TestAPodIsSeenByTheAddressThatItIsReachedBy(t *testing.T) {
+	own := netip.MustParseAddr("10.244.3.4")
+	link := &networkv1alpha1.NetworkLink{}
+	assert.Equal(t, own, Seen(link, own))
+	link.Status.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.244.0.0/16", ReachedAs: "100.64.0.0/16"}}
+	assert.Equal(t, netip.MustParseAddr("100.64.3.4"), Seen(link, own))
+	link.Status.PodTranslations[0].ReachedAs = "x"
+	assert.Equal(t, own, Seen(link, own))
 }

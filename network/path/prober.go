@@ -58,8 +58,13 @@ type prober struct {
 type running struct {
 	*target
 	end context.CancelFunc
-	// link is the one through which it was found, for metrics.
+	aimed
+}
+
+// aimed is the link through which a target was found, for metrics, and the address by which pods there see this one.
+type aimed struct {
 	link string
+	own  netip.Addr
 }
 
 // Run answers and probes until ctx ends, and then takes its entries away.
@@ -127,26 +132,38 @@ func Targets(link *networkv1alpha1.NetworkLink) (addresses []netip.Addr) {
 	return addresses
 }
 
+// Seen is the address by which pods of the other cluster of a link see a pod of this one.
+func Seen(link *networkv1alpha1.NetworkLink, own netip.Addr) netip.Addr {
+	translations, err := remotecluster.ParseTranslations(link.Status.PodTranslations)
+	if err != nil {
+		return own
+	}
+	if seen, ok := translations.Reached(own); ok {
+		return seen
+	}
+	return own
+}
+
 // aim begins and ends to probe.
 func (p *prober) aim(ctx context.Context, links []*networkv1alpha1.NetworkLink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wanted := map[netip.Addr]string{}
+	wanted := map[netip.Addr]aimed{}
 	for _, link := range links {
 		for _, address := range Targets(link) {
-			wanted[address] = link.Namespace + "/" + link.Name
+			wanted[address] = aimed{link.Namespace + "/" + link.Name, Seen(link, p.Address)}
 		}
 	}
 	for address, t := range p.targets {
-		if wanted[address] != t.link {
+		if wanted[address] != t.aimed {
 			t.end()
 			delete(p.targets, address)
 		}
 	}
-	for address, link := range wanted {
+	for address, from := range wanted {
 		if p.targets[address] == nil {
 			within, end := context.WithCancel(ctx)
-			t := &running{newTarget(p.Address, address), end, link}
+			t := &running{newTarget(from.own, address), end, from}
 			p.targets[address] = t
 			go t.run(within)
 		}

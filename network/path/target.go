@@ -31,6 +31,7 @@ type sample struct {
 
 // target is a pod of another cluster that is probed. It is safe for concurrent use.
 type target struct {
+	// own is the address by which that pod sees this one.
 	own, address netip.Addr
 	now          func() time.Time
 

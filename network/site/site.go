@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // Site is all that a node has to know.
@@ -34,8 +35,10 @@ type Node struct {
 // Remote is another cluster.
 type Remote struct {
 	Name string `json:"name"`
-	// Ranges are those of its pods. No other address there is reached, nor reaches anybody here.
+	// Ranges are those by which its pods are reached from here. No other address there is reached, nor reaches anybody here.
 	Ranges []netip.Prefix `json:"ranges"`
+	// Translations are those of pods here, as it reaches them.
+	Translations remotecluster.Translations `json:"translations,omitempty"`
 	// MTU is that of its network between nodes, of which nothing is left for headers; 0 if it is not known.
 	MTU int `json:"mtu,omitempty"`
 	// Gateways are those of the other cluster. One side has the address of the other.
@@ -88,8 +91,8 @@ func (s *Site) Validate() error {
 		}
 		for _, other := range ranges {
 			if other.prefix.Overlaps(prefix) && other.owner != owner {
-				refuse("the range %s of %s overlaps with %s of %s: clusters whose ranges overlap cannot be joined yet",
-					prefix, owner, other.prefix, other.owner)
+				refuse("the range %s of %s overlaps with %s of %s: have it reached as a range of its own, by podTranslations or "+
+					"homePodTranslations of the RemoteCluster", prefix, owner, other.prefix, other.owner)
 			}
 		}
 		ranges = append(ranges, owned{prefix, owner})
@@ -118,6 +121,17 @@ func (s *Site) Validate() error {
 		names[owner] = true
 		for _, prefix := range r.Ranges {
 			claim(prefix, owner, 8)
+		}
+		if err := r.Translations.Validate(); err != nil {
+			refuse("%s reaches pods here by ranges that cannot be: %w", owner, err)
+		}
+		// Only on this lane are they seen, so what a cluster calls pods here is no other cluster's concern.
+		var reached remotecluster.PodRanges
+		for _, one := range r.Translations {
+			reached = append(reached, one.ReachedAs)
+		}
+		if own, other, overlap := reached.Overlap(r.Ranges); overlap {
+			refuse("%s reaches pods here as %s, which overlaps with its own range %s: give another range", owner, own, other)
 		}
 		if len(r.Ranges) == 0 || len(r.Gateways) == 0 {
 			refuse("%s has no ranges or no gateways", owner)

@@ -13,6 +13,13 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"ranges of two clusters overlap", `{"remotes": [{"name": "a", "ranges": ["10.0.0.0/8"], ` + gateways + `}, {"name": "b", "ranges": ["10.1.0.0/16"], ` +
 			gateways + `}]}`, "the range 10.1.0.0/16 of cluster b overlaps with 10.0.0.0/8 of cluster a"},
+		{"a cluster has the range of the pods here", `{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}], "remotes": [
+			{"name": "b", "ranges": ["10.244.0.0/16"], ` + gateways + `}]}`, "have it reached as a range of its own, by podTranslations"},
+		{"pods here are reached as a range of another length", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "translations": [
+			{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/17"}], ` + gateways + `}]}`, "give a range of /16"},
+		{"pods here are reached as the range of a cluster", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "translations": [
+			{"podCIDR": "10.244.0.0/16", "reachedAs": "10.1.0.0/16"}], ` + gateways + `}]}`,
+			"cluster a reaches pods here as 10.1.0.0/16, which overlaps with its own range"},
 		{"the range of a cluster has a node in it", `{"nodes": [{"name": "n", "address": "10.1.2.3"}], "remotes": [{"name": "b", "ranges": ["10.1.0.0/16"], ` +
 			gateways + `}]}`, "the range 10.1.0.0/16 of cluster b overlaps with 10.1.2.3/32 of node n"},
 		{"a range with bits after its length", `{"remotes": [{"name": "a", "ranges": ["10.1.0.1/16"], ` + gateways + `}]}`, "not an IPv4 range"},
@@ -35,4 +42,11 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, s.Node("n").Gateway)
 	assert.Nil(t, s.Node("m"))
+
+	const as = `"translations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]`
+	s, err = Parse([]byte(`{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],
+		"remotes": [{"name": "a", "ranges": ["100.65.0.0/16"], ` + as + `, ` + gateways + `},
+		{"name": "b", "ranges": ["100.66.0.0/16"], ` + as + `, ` + gateways + `}]}`))
+	require.NoError(t, err, "three clusters with one range")
+	assert.Equal(t, "10.244.0.0/16 as 100.64.0.0/16", s.Remotes[1].Translations[0].String())
 }

@@ -38,6 +38,8 @@ type Observation struct {
 	Network    v1alpha1.PodNetwork
 	// Ranges are the addresses that the cluster may give to pods.
 	Ranges remotecluster.PodRanges
+	// Translations say by which others home reaches some of them.
+	Translations remotecluster.Translations
 
 	// Pod is the home pod, nil if none of this UID is on the virtual node.
 	Pod *corev1.Pod
@@ -314,7 +316,8 @@ func report(o Observation) Step {
 		// After a start the ShadowPods may have been listed, and the pods not yet: a pod that runs must not lose its traffic.
 		return Step{Verb: Idle}
 	}
-	seen := translate.Seen{Home: o.Pod, Remote: o.Remote, HostIP: o.HostIP, Network: o.Network, Ranges: o.Ranges}
+	seen := translate.Seen{Home: o.Pod, Remote: o.Remote, HostIP: o.HostIP, Network: o.Network, Ranges: o.Ranges,
+		Translations: o.Translations}
 	var tell *Message
 	if shadow := o.Shadow; shadow != nil {
 		seen.Restarts = shadow.Status.Restarts

@@ -2,15 +2,18 @@ package links
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
@@ -24,24 +27,51 @@ const (
 	silent = 3 * time.Minute
 )
 
-// here returns what home's object should say of a remote cluster: ranges and limit are those that home's administrator has set.
-func here(remote v1alpha1.RemoteClusterSpec, there *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
-	spec := told(there)
-	spec.PodCIDRs, spec.BandwidthLimit = remote.PodCIDRs, remote.PodBandwidthLimit
+// terms are what home's administrator has set for a remote cluster.
+type terms struct {
+	ranges remotecluster.PodRanges
+	limit  *resource.Quantity
+	// there are pods of the remote cluster, as home reaches them; here those of home, as that one does.
+	there, here remotecluster.Translations
+}
+
+// termsOf reads what a RemoteCluster says; the error is a sentence.
+func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, err error) {
+	t.limit = remote.PodBandwidthLimit
+	if t.ranges, err = remotecluster.ParsePodRanges(remote.PodCIDRs); err != nil {
+		return t, fmt.Errorf("spec.podCIDRs of the RemoteCluster: %w", err)
+	}
+	if t.there, err = remotecluster.ParseTranslations(remote.PodTranslations); err != nil {
+		return t, fmt.Errorf("spec.podTranslations of the RemoteCluster: %w", err)
+	}
+	if t.here, err = remotecluster.ParseTranslations(remote.HomePodTranslations); err != nil {
+		return t, fmt.Errorf("spec.homePodTranslations of the RemoteCluster: %w", err)
+	}
+	return t, nil
+}
+
+// here returns what home's object should say of a remote cluster.
+func here(set terms, there *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+	spec := told(there, set.there)
+	for _, one := range set.there.Ranges(set.ranges) {
+		spec.PodCIDRs = append(spec.PodCIDRs, one.String())
+	}
+	spec.BandwidthLimit, spec.PodTranslations = set.limit, set.here.Object()
 	return spec
 }
 
 // there returns what the remote cluster's object should say of home: home dials, so its gateways have no addresses.
-func there(here *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
-	spec := told(here)
+func there(set terms, here *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+	spec := told(here, set.here)
+	spec.PodTranslations = set.there.Object()
 	for i := range spec.Gateways {
 		spec.Gateways[i].Address = ""
 	}
 	return spec
 }
 
-// told returns what one cluster says of itself, as the other one is told.
-func told(link *networkv1alpha1.NetworkLink) (spec networkv1alpha1.NetworkLinkSpec) {
+// told returns what one cluster says of itself, as the other one is told, with the addresses by which that one reaches its pods.
+func told(link *networkv1alpha1.NetworkLink, pods remotecluster.Translations) (spec networkv1alpha1.NetworkLinkSpec) {
 	if link == nil {
 		return spec
 	}
@@ -51,15 +81,23 @@ func told(link *networkv1alpha1.NetworkLink) (spec networkv1alpha1.NetworkLinkSp
 		}
 	}
 	for _, p := range link.Status.Probes {
-		if len(spec.Probes) < maxProbes && !slices.Contains(spec.Probes, p.Address) {
-			spec.Probes = append(spec.Probes, p.Address)
+		address := p.Address
+		if parsed, err := netip.ParseAddr(address); err == nil {
+			reached, ok := pods.Reached(parsed)
+			if !ok {
+				continue
+			}
+			address = reached.String()
+		}
+		if len(spec.Probes) < maxProbes && !slices.Contains(spec.Probes, address) {
+			spec.Probes = append(spec.Probes, address)
 		}
 	}
 	return spec
 }
 
 // ready says whether the pods of the two clusters reach each other, which only probes show. The objects are nil where there are none.
-func ready(cluster string, home, remote *networkv1alpha1.NetworkLink, now time.Time) metav1.Condition {
+func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink, now time.Time) metav1.Condition {
 	no := func(reason, format string, args ...any) metav1.Condition {
 		return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)}
 	}
@@ -117,5 +155,16 @@ func ready(cluster string, home, remote *networkv1alpha1.NetworkLink, now time.T
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
-		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time", paths)}
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s", paths, set.translated())}
+}
+
+// translated says which range stands for which, empty if none does.
+func (t terms) translated() (text string) {
+	for _, one := range t.there {
+		text += fmt.Sprintf("; pods of %s there are reached from home as %s", one.PodCIDR, one.ReachedAs)
+	}
+	for _, one := range t.here {
+		text += fmt.Sprintf("; pods of %s at home are reached from there as %s", one.PodCIDR, one.ReachedAs)
+	}
+	return text
 }

@@ -30,21 +30,48 @@ func side(gateway, probe string) *networkv1alpha1.NetworkLink {
 }
 
 func TestEachSideIsToldOfTheOther(t *testing.T) {
+	set := func(spec v1alpha1.RemoteClusterSpec) terms {
+		set, err := termsOf(spec)
+		require.NoError(t, err)
+		return set
+	}
 	home, west := side("h1", "10.1.0.9"), side("w1", "10.2.0.9")
 	west.Status.Gateways = append(west.Status.Gateways, networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: "w2"}})
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, Probes: []string{"10.2.0.9"},
 		Gateways: []networkv1alpha1.Gateway{{Name: "w1", Address: "w1:7473", Keys: []string{"k"}, MTU: 1500}}},
-		here(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}}, west), "w2 has no key yet")
+		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}}), west), "w2 has no key yet")
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.1.0.9"},
-		Gateways: []networkv1alpha1.Gateway{{Name: "h1", Keys: []string{"k"}, MTU: 1500}}}, there(home), "home dials")
+		Gateways: []networkv1alpha1.Gateway{{Name: "h1", Keys: []string{"k"}, MTU: 1500}}}, there(terms{}, home), "home dials")
 	assert.Equal(t, "h1:7473", home.Status.Gateways[0].Address, "what was read is not changed")
 	limit := resource.MustParse("50Mi")
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, BandwidthLimit: &limit},
-		here(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodBandwidthLimit: &limit}, nil))
+		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodBandwidthLimit: &limit}), nil))
 	for range 100 {
 		west.Status.Gateways = append(west.Status.Gateways, west.Status.Gateways[0])
 	}
-	assert.Len(t, here(v1alpha1.RemoteClusterSpec{}, west).Gateways, maxGateways)
+	assert.Len(t, here(terms{}, west).Gateways, maxGateways)
+}
+
+func TestClustersWithOneRangeAreToldByWhichOthersPodsAreReached(t *testing.T) {
+	home, west := side("h1", "10.244.0.9"), side("w1", "10.244.0.9")
+	there1 := []networkv1alpha1.PodTranslation{{PodCIDR: "10.244.0.0/16", ReachedAs: "100.65.0.0/16"}}
+	here1 := []networkv1alpha1.PodTranslation{{PodCIDR: "10.244.0.0/16", ReachedAs: "100.64.0.0/16"}}
+	spec := v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.244.0.0/16", "10.9.0.0/16"}, PodTranslations: there1, HomePodTranslations: here1}
+	set, err := termsOf(spec)
+	require.NoError(t, err)
+	said := here(set, west)
+	assert.Equal(t, []string{"100.65.0.0/16", "10.9.0.0/16"}, said.PodCIDRs)
+	assert.Equal(t, []string{"100.65.0.9"}, said.Probes)
+	assert.Equal(t, here1, said.PodTranslations, "each cluster translates for its own pods")
+	said = there(set, home)
+	assert.Equal(t, []string{"100.64.0.9"}, said.Probes)
+	assert.Equal(t, there1, said.PodTranslations)
+	assert.Equal(t, "pods of both clusters reach each other: 2 ways between pods are probed all the time; pods of 10.244.0.0/16 there are "+
+		"reached from home as 100.65.0.0/16; pods of 10.244.0.0/16 at home are reached from there as 100.64.0.0/16",
+		ready("west", set, home, west, now).Message)
+	spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.244.0.0/16", ReachedAs: "10.244.0.0/16"}}
+	_, err = termsOf(spec)
+	assert.ErrorContains(t, err, "spec.podTranslations of the RemoteCluster: 10.244.0.0/16 overlaps with 10.244.0.0/16")
 }
 
 func TestLanesAreCounted(t *testing.T) {
@@ -99,11 +126,11 @@ func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			home, west := side("h1", "10.1.0.9"), side("w1", "10.2.0.9")
 			row.change(home, west)
-			condition := ready("west", home, west, now)
+			condition := ready("west", terms{}, home, west, now)
 			assert.Equal(t, row.reason, condition.Reason)
 			assert.Contains(t, condition.Message, row.says)
 			assert.Equal(t, row.reason == "Probed", condition.Status == metav1.ConditionTrue)
 		})
 	}
-	assert.Equal(t, "NoGateway", ready("west", nil, nil, now).Reason)
+	assert.Equal(t, "NoGateway", ready("west", terms{}, nil, nil, now).Reason)
 }

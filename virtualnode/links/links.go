@@ -108,6 +108,10 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled",
 			Message: fmt.Sprintf("the network program is not installed %s: apply %s there", where, apply)}
 	}
+	set, err := termsOf(remote.Spec)
+	if err != nil {
+		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: err.Error()}, nil
+	}
 	home, err := get(ctx, l.Home, s.Cluster)
 	if apierrors.IsForbidden(err) {
 		return missing("at home", "deploy/components/network"), nil
@@ -125,7 +129,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}
 	err = put(ctx, l.Home, home, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
-		Spec:       here(remote.Spec, there1)})
+		Spec:       here(set, there1)})
 	if apierrors.IsNotFound(err) {
 		return missing("at home", "deploy/components/network"), nil
 	}
@@ -133,14 +137,14 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 		return nil, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
 	}
 	err = put(ctx, s.Links, there1, &networkv1alpha1.NetworkLink{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(home)})
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(set, home)})
 	if apierrors.IsNotFound(err) {
 		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
 	}
-	condition := ready(s.Cluster, home, there1, time.Now())
+	condition := ready(s.Cluster, set, home, there1, time.Now())
 	if home != nil {
 		l.Metrics.measured(s.Cluster, home, time.Now())
 	}

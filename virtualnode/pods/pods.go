@@ -271,7 +271,7 @@ type outcome struct {
 func (r *runner) observe(ctx context.Context, k key) (o decide.Observation, unseen bool) {
 	o = decide.Observation{
 		Cluster: r.session.Cluster, ClusterUID: r.cluster(), Network: r.session.Network,
-		Ranges: r.session.Ranges, Problem: r.states.problem(k),
+		Ranges: r.session.Ranges, Translations: r.session.Translations, Problem: r.states.problem(k),
 	}
 	var home types.UID
 	if pod := r.homePod(k.uid); pod != nil && pod.Spec.NodeName == r.session.Node && r.keyOf(pod) == k {

@@ -212,7 +212,8 @@ func (w *clusterWorker) ensureSession(ctx context.Context, remote *v1alpha1.Remo
 // fingerprint returns a hash of all that a session depends on.
 func fingerprint(remote *v1alpha1.RemoteCluster, kubeconfig []byte) string {
 	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%s\n%s\n%s\n%q\n%q\n", remote.UID, remote.Spec.Namespaces.Strategy, remote.Spec.PodNetwork, remote.Spec.PodCIDRs,
+	_, _ = fmt.Fprintf(sum, "%s\n%s\n%s\n%q\n%q\n%q\n", remote.UID, remote.Spec.Namespaces.Strategy, remote.Spec.PodNetwork,
+		remote.Spec.PodCIDRs, fmt.Sprint(remote.Spec.PodTranslations, remote.Spec.HomePodTranslations),
 		[]string{remote.Spec.Topology.Region, remote.Spec.Topology.Zone, remote.Spec.HomeServer})
 	_, _ = sum.Write(kubeconfig)
 	return hex.EncodeToString(sum.Sum(nil))

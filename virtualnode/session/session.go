@@ -34,6 +34,8 @@ type Session struct {
 	Network v1alpha1.PodNetwork
 	// Ranges are the addresses that pods of the remote cluster may have at home, where the networks are joined.
 	Ranges remotecluster.PodRanges
+	// Translations are of pods of the remote cluster, as home reaches them; HomeTranslations of those of home, as that cluster does.
+	Translations, HomeTranslations remotecluster.Translations
 	// Topology is where the virtual node is to be, as far as the RemoteCluster says.
 	Topology v1alpha1.Topology
 	// HomeServer is the URL at which pods of the remote cluster reach home's API server; empty: they do not.
@@ -84,9 +86,18 @@ func Open(remote *v1alpha1.RemoteCluster, config *rest.Config, homeID string) (*
 	if err != nil {
 		return nil, fmt.Errorf("spec.podCIDRs of the RemoteCluster cannot be used: %w", err)
 	}
+	translations, err := remotecluster.ParseTranslations(remote.Spec.PodTranslations)
+	if err != nil {
+		return nil, fmt.Errorf("spec.podTranslations of the RemoteCluster cannot be used: %w", err)
+	}
+	homeTranslations, err := remotecluster.ParseTranslations(remote.Spec.HomePodTranslations)
+	if err != nil {
+		return nil, fmt.Errorf("spec.homePodTranslations of the RemoteCluster cannot be used: %w", err)
+	}
 	s := &Session{
 		Cluster: remote.Name, Node: remote.Name, HomeID: homeID,
-		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges, Topology: remote.Spec.Topology,
+		Strategy: remote.Spec.Namespaces.Strategy, Network: remote.Spec.PodNetwork, Ranges: ranges,
+		Translations: translations, HomeTranslations: homeTranslations, Topology: remote.Spec.Topology,
 		HomeServer: remote.Spec.HomeServer,
 		Config:     config, Gate: way,
 		connections: utilnet.SetTransportDefaults(&http.Transport{

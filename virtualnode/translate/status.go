@@ -34,6 +34,8 @@ type Seen struct {
 	Network v1alpha1.PodNetwork
 	// Ranges are the addresses that the remote cluster may give to pods.
 	Ranges remotecluster.PodRanges
+	// Translations say by which others home reaches some of them.
+	Translations remotecluster.Translations
 	// Reason and Message say why there is no pod yet.
 	Reason, Message string
 }
@@ -150,7 +152,7 @@ func Addresses(pod *corev1.Pod) []string {
 // Addresses returns the addresses of the remote pod that the home pod may have, where the network is
 // routed, and those that it may not: Services of home would send there, and a remote cluster could name
 // a pod or a server of home. Where no ranges are known, as for a peering from before they were asked
-// for, the home pod keeps what it has and gets nothing new.
+// for, the home pod keeps what it has and gets nothing new. Those that it may have are as home reaches them.
 func (s Seen) Addresses() (taken, refused []string) {
 	had := map[netip.Addr]bool{}
 	for _, ip := range s.Home.Status.PodIPs {
@@ -164,6 +166,13 @@ func (s Seen) Addresses() (taken, refused []string) {
 	for _, address := range Addresses(s.Remote) {
 		if !slices.Contains(taken, address) {
 			refused = append(refused, address)
+		}
+	}
+	for i, text := range taken {
+		if address, err := netip.ParseAddr(text); err == nil {
+			if reached, ok := s.Translations.Reached(address); ok {
+				taken[i] = reached.String()
+			}
 		}
 	}
 	return taken, refused

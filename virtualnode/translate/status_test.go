@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -28,6 +29,28 @@ func remotePod(phase corev1.PodPhase, changes ...func(*corev1.Pod)) *corev1.Pod 
 
 func phased(phase corev1.PodPhase) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.Phase = phase }
+}
+
+// addressed gives a pod addresses.
+func addressed(ips ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for _, ip := range ips {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+}
+
+func TestAHomePodHasTheAddressByWhichHomeReachesIt(t *testing.T) {
+	ranges, err := remotecluster.ParsePodRanges([]string{"10.244.0.0/16"})
+	require.NoError(t, err)
+	translations := remotecluster.Translations{{PodCIDR: ranges[0], ReachedAs: netip.MustParsePrefix("100.64.0.0/16")}}
+	seen := Seen{Home: homePod(), Remote: remotePod(corev1.PodRunning, addressed("10.244.3.4")), Network: v1alpha1.Fabric, Ranges: ranges,
+		Translations: translations}
+	assert.Equal(t, "100.64.3.4", Status(seen).PodIP)
+	seen.Remote = remotePod(corev1.PodRunning, addressed("100.64.3.4"))
+	taken, refused := seen.Addresses()
+	assert.Empty(t, taken, "no pod there has that itself")
+	assert.Equal(t, []string{"100.64.3.4"}, refused)
 }
 
 func TestPhaseNeverGoesBack(t *testing.T) {
@@ -137,13 +160,6 @@ func TestOnlyWhatAKubeletKnowsCrossesAsACondition(t *testing.T) {
 }
 
 func TestAddressesCrossOnlyBetweenRoutedNetworks(t *testing.T) {
-	addressed := func(ips ...string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			for _, ip := range ips {
-				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
-			}
-		}
-	}
 	for name, test := range map[string]struct {
 		network v1alpha1.PodNetwork
 		ips     []string

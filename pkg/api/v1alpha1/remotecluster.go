@@ -4,6 +4,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 )
 
 // RemoteCluster is another cluster that takes part in the fabric. Its name is
@@ -43,6 +45,8 @@ type RemoteClusterList struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.podNetwork) || self.podNetwork != 'Fabric' || !has(self.virtualNode) || self.virtualNode != 'Disabled'",message="podNetwork Fabric needs Lodestone's virtual node, the program of which joins the networks: leave out virtualNode, or choose Routed or Isolated"
 // +kubebuilder:validation:XValidation:rule="!has(self.podNetwork) || self.podNetwork != 'Fabric' || has(self.podCIDRs) && self.podCIDRs.size() > 0",message="podNetwork Fabric needs podCIDRs, the ranges of the pods there: nothing else is reached"
+// +kubebuilder:validation:XValidation:rule="!has(self.podTranslations) || self.podTranslations.all(one, has(self.podCIDRs) && one.podCIDR in self.podCIDRs)",message="each podCIDR of podTranslations is one of podCIDRs, the ranges of the pods there"
+// +kubebuilder:validation:XValidation:rule="!has(self.podTranslations) && !has(self.homePodTranslations) || has(self.podNetwork) && self.podNetwork == 'Fabric'",message="podTranslations and homePodTranslations need podNetwork Fabric, the gateways of which translate"
 // +kubebuilder:validation:XValidation:rule="(has(self.namespaces) && has(self.namespaces.strategy) ? self.namespaces.strategy : 'SameName') == (has(oldSelf.namespaces) && has(oldSelf.namespaces.strategy) ? oldSelf.namespaces.strategy : 'SameName')",message="namespaces.strategy cannot be changed, for backing claims would be looked for in other namespaces: delete the RemoteCluster and create it anew"
 type RemoteClusterSpec struct {
 	// KubeconfigSecretRef names the Secret that holds the kubeconfig. It must be
@@ -75,7 +79,8 @@ type RemoteClusterSpec struct {
 	// PodCIDRs are the ranges, such as 10.244.0.0/16, that the pods there have their
 	// addresses from. With podNetwork Routed or Fabric, an address that the cluster says a pod
 	// has is taken over only if it is in one of them: without any, no new pod has an
-	// address at home, and pods that move volumes dial none there. They must not overlap with those of home or of another cluster.
+	// address at home, and pods that move volumes dial none there. They must not overlap with those of home or of another
+	// cluster, but for those that podTranslations names.
 	//
 	// +optional
 	// +listType=set
@@ -83,6 +88,26 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:validation:items:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of podCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// PodTranslations are ranges of podCIDRs that overlap with those of home or of another cluster, and by which range pods at home reach
+	// the pods there, with podNetwork Fabric: each address by that with the same last bits. Pods have that address in their status at
+	// home. The gateways there translate. kubectl lodestone peer chooses ranges.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=podCIDR
+	// +kubebuilder:validation:MaxItems=16
+	PodTranslations []networkv1alpha1.PodTranslation `json:"podTranslations,omitempty"`
+
+	// HomePodTranslations are ranges of pods at home that overlap with those of that cluster, and by which range pods there reach the pods
+	// at home, with podNetwork Fabric. The gateways at home translate. The owner of that cluster has these ranges in spec.network.podCIDRs
+	// of the HomeCluster.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=podCIDR
+	// +kubebuilder:validation:MaxItems=16
+	HomePodTranslations []networkv1alpha1.PodTranslation `json:"homePodTranslations,omitempty"`
 
 	// PodBandwidthLimit is how many bytes a second each gateway at home sends to pods of that cluster at most, and as many it takes from
 	// there, with podNetwork Fabric. Without it: as many as can. The owner of that cluster has a limit of its own, in spec.network of

@@ -5,6 +5,7 @@
 package v1alpha1
 
 import (
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -278,6 +279,16 @@ func (in *RemoteClusterSpec) DeepCopyInto(out *RemoteClusterSpec) {
 	if in.PodCIDRs != nil {
 		in, out := &in.PodCIDRs, &out.PodCIDRs
 		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.PodTranslations != nil {
+		in, out := &in.PodTranslations, &out.PodTranslations
+		*out = make([]networkv1alpha1.PodTranslation, len(*in))
+		copy(*out, *in)
+	}
+	if in.HomePodTranslations != nil {
+		in, out := &in.HomePodTranslations, &out.HomePodTranslations
+		*out = make([]networkv1alpha1.PodTranslation, len(*in))
 		copy(*out, *in)
 	}
 	if in.PodBandwidthLimit != nil {

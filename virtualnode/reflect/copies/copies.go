@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 // Destination is a namespace of a remote cluster that copies are written to.
@@ -24,6 +26,8 @@ type Destination struct {
 	HomeID string
 	// Namespace is the namespace of the remote cluster.
 	Namespace string
+	// HomePods are by which addresses pods there reach those at home.
+	HomePods remotecluster.Translations
 }
 
 // Change is what must be done to an existing copy.
@@ -189,7 +193,11 @@ func (p Destination) Slice(home *discoveryv1.EndpointSlice, leftOut func(node st
 		if endpoint.NodeName != nil && leftOut(*endpoint.NodeName) {
 			continue
 		}
-		endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: endpoint.Addresses, Conditions: endpoint.Conditions,
+		addresses := p.reached(endpoint.Addresses)
+		if len(addresses) == 0 {
+			continue
+		}
+		endpoints = append(endpoints, discoveryv1.Endpoint{Addresses: addresses, Conditions: endpoint.Conditions,
 			Hostname: endpoint.Hostname})
 	}
 	if len(endpoints) == 0 {
@@ -209,6 +217,25 @@ func (p Destination) Slice(home *discoveryv1.EndpointSlice, leftOut func(node st
 		slice.Labels[corev1.IsHeadlessService] = value
 	}
 	return slice
+}
+
+// reached are the addresses by which pods there reach an endpoint at home.
+func (p Destination) reached(home []string) []string {
+	if len(p.HomePods) == 0 {
+		return home
+	}
+	var reached []string
+	for _, text := range home {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			reached = append(reached, text) // a name
+			continue
+		}
+		if as, ok := p.HomePods.Reached(address); ok {
+			reached = append(reached, as.String())
+		}
+	}
+	return reached
 }
 
 // MergeSlice returns what an existing copy should become, and how.

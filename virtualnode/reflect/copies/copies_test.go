@@ -2,6 +2,7 @@ package copies
 
 import (
 	"encoding/json"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 var place = Destination{HomeID: "h1", Namespace: "shop-h1"}
@@ -315,6 +317,21 @@ func TestSliceHasTheEndpointsElsewhere(t *testing.T) {
 			}, got)
 		})
 	}
+}
+
+func TestEndpointsAtHomeHaveTheAddressByWhichTheyAreReached(t *testing.T) {
+	place := Destination{HomeID: "h1", Namespace: "shop-h1", HomePods: remotecluster.Translations{{
+		PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), ReachedAs: netip.MustParsePrefix("100.64.0.0/16")}}}
+	home := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{UID: "u1", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.3.4"}}, {Addresses: []string{"192.0.2.1"}},
+			{Addresses: []string{"100.64.3.4"}}},
+	}
+	got := place.Slice(home, func(string) bool { return false })
+	assert.Equal(t, []discoveryv1.Endpoint{{Addresses: []string{"100.64.3.4"}}, {Addresses: []string{"192.0.2.1"}}}, got.Endpoints,
+		"an address that means another pod there is left out")
+	assert.Equal(t, []string{"10.244.3.4"}, home.Endpoints[0].Addresses, "what was read is not changed")
 }
 
 func TestSliceCopyIsBroughtInStep(t *testing.T) {

@@ -207,7 +207,7 @@ func newClusterReflector(ctx context.Context, r *Reflector, s *session.Session) 
 }
 
 func (c *clusterReflector) destination(s *remoteNamespace) copies.Destination {
-	return copies.Destination{HomeID: c.session.HomeID, Namespace: s.namespace}
+	return copies.Destination{HomeID: c.session.HomeID, Namespace: s.namespace, HomePods: c.session.HomeTranslations}
 }
 
 // sync reconciles one object, records an event for a refusal, and counts the result.

@@ -38,8 +38,8 @@ type NetworkLinkList struct {
 
 // NetworkLinkSpec is what the other cluster is.
 type NetworkLinkSpec struct {
-	// PodCIDRs are the ranges from which pods of the other cluster have their
-	// addresses: at home those of the RemoteCluster. In a remote cluster they are not
+	// PodCIDRs are the ranges by which pods of the other cluster are reached from here:
+	// at home those of the RemoteCluster, translated. In a remote cluster they are not
 	// heeded: those count that its owner has listed in spec.network.podCIDRs of the
 	// HomeCluster.
 	//
@@ -48,6 +48,15 @@ type NetworkLinkSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=49
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// PodTranslations are ranges of pods of this cluster, and by which the other cluster
+	// reaches them. Gateways here translate, and only for this link.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=podCIDR
+	// +kubebuilder:validation:MaxItems=16
+	PodTranslations []PodTranslation `json:"podTranslations,omitempty"`
 
 	// Gateways are the nodes of the other cluster that carry packets.
 	//
@@ -71,6 +80,20 @@ type NetworkLinkSpec struct {
 	//
 	// +optional
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
+}
+
+// PodTranslation says by which range the pods of a range are reached from another cluster: each address by that with the same last bits.
+//
+// +kubebuilder:validation:XValidation:rule="isCIDR(self.podCIDR) && isCIDR(self.reachedAs) && cidr(self.podCIDR) == cidr(self.podCIDR).masked() && cidr(self.reachedAs) == cidr(self.reachedAs).masked() && cidr(self.podCIDR).prefixLength() == cidr(self.reachedAs).prefixLength() && cidr(self.podCIDR).prefixLength() >= 8 && cidr(self.podCIDR).ip().family() == 4 && cidr(self.reachedAs).ip().family() == 4",message="podCIDR and reachedAs are IPv4 ranges of one length, /8 or smaller, such as 10.244.0.0/16 and 100.64.0.0/16"
+type PodTranslation struct {
+	// PodCIDR is the range from which the pods have their addresses.
+	//
+	// +kubebuilder:validation:MaxLength=18
+	PodCIDR string `json:"podCIDR"`
+	// ReachedAs is the range by which the other cluster reaches them.
+	//
+	// +kubebuilder:validation:MaxLength=18
+	ReachedAs string `json:"reachedAs"`
 }
 
 // Gateway is a node at which the lanes to another cluster begin.
@@ -125,6 +148,15 @@ type NetworkLinkStatus struct {
 	// +optional
 	// +listType=set
 	PodCIDRs []string `json:"podCIDRs,omitempty"`
+
+	// PodTranslations are ranges of pods of this cluster, and by which the other cluster
+	// reaches them now.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=podCIDR
+	// +kubebuilder:validation:MaxItems=16
+	PodTranslations []PodTranslation `json:"podTranslations,omitempty"`
 
 	// Gateways are the nodes of this cluster that carry packets; each writes its own
 	// entry.

@@ -126,8 +126,8 @@ type ReplicaPolicy struct {
 
 // NetworkPolicy bounds what the network fabric joins.
 type NetworkPolicy struct {
-	// PodCIDRs are the ranges from which pods of the home cluster have their addresses. Packets from
-	// other addresses do not come in, and nothing here is sent to others.
+	// PodCIDRs are the ranges from which pods of the home cluster have their addresses, or where these overlap with ranges here, those by
+	// which they are reached from here. Packets from other addresses do not come in, and nothing here is sent to others.
 	//
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
