@@ -99,26 +99,21 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 		flag    string
 		pods    remotecluster.PodRanges
 		given   remotecluster.Translations
-		known   []networkv1alpha1.PodTranslation
+		before  []networkv1alpha1.PodTranslation // these stay though nothing overlaps any more
+		shared  []networkv1alpha1.PodTranslation
 		clashes remotecluster.PodRanges
 		chosen  *remotecluster.Translations
 	}{
-		{"--home-pod-translations", home, givenHome, append(slices.Clone(before.HomePodTranslations), shared...), far, &p.HomeTranslations},
-		{"--pod-translations", there, given, before.PodTranslations, slices.Concat(here, others), &p.Translations},
+		{"--home-pod-translations", home, givenHome, before.HomePodTranslations, shared, far, &p.HomeTranslations},
+		{"--pod-translations", there, given, before.PodTranslations, nil, slices.Concat(here, others), &p.Translations},
 	} {
 		for _, one := range side.given {
 			if !slices.Contains(side.pods, one.PodCIDR) {
 				return cli.Misuse("%s names %s, which is no range of these pods: name one of %v", side.flag, one.PodCIDR, side.pods)
 			}
 		}
-		kept := 0 // of known, those of this peering, which stay though nothing overlaps any more
-		if side.chosen == &p.HomeTranslations {
-			kept = len(before.HomePodTranslations)
-		} else {
-			kept = len(before.PodTranslations)
-		}
 		for _, pods := range side.pods {
-			as, err := reachAs(pods, side.given, side.known, kept, side.clashes, taken)
+			as, err := reachAs(pods, side.given, side.before, side.shared, side.clashes, taken)
 			if err != nil {
 				return cli.Refuse("%w, and give it with %s", err, side.flag)
 			}
@@ -132,7 +127,7 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 }
 
 // reachAs returns by which range one is reached; not valid: by itself. clashes are ranges from which it must differ.
-func reachAs(pods netip.Prefix, given remotecluster.Translations, known []networkv1alpha1.PodTranslation, kept int,
+func reachAs(pods netip.Prefix, given remotecluster.Translations, before, shared []networkv1alpha1.PodTranslation,
 	clashes, taken remotecluster.PodRanges,
 ) (netip.Prefix, error) {
 	for _, one := range given {
@@ -142,9 +137,9 @@ func reachAs(pods netip.Prefix, given remotecluster.Translations, known []networ
 	}
 	own := remotecluster.PodRanges{pods}
 	_, _, overlaps := own.Overlap(clashes)
-	for i, one := range known {
+	for i, one := range slices.Concat(before, shared) {
 		as, err := netip.ParsePrefix(one.ReachedAs)
-		if one.PodCIDR != pods.String() || err != nil || !overlaps && i >= kept {
+		if one.PodCIDR != pods.String() || err != nil || !overlaps && i >= len(before) {
 			continue
 		}
 		if _, _, used := (remotecluster.PodRanges{as}).Overlap(clashes); !used {

@@ -214,7 +214,7 @@ func TestWhatWouldBeTakenForAnotherIsDropped(t *testing.T) {
 func FuzzTranslate(f *testing.F) {
 	f.Add(packetOf(unix.IPPROTO_ICMP, "10.244.3.4", "100.66.1.2", append([]byte{3, 3, 0, 0, 0, 0, 0, 0},
 		packetOf(unix.IPPROTO_TCP, "10.244.3.4", "100.66.1.2", make([]byte, 20), nil)...), nil))
-	f.Fuzz(func(t *testing.T, ip []byte) {
+	f.Fuzz(func(_ *testing.T, ip []byte) {
 		outgoing(append(make([]byte, vnetHeader), ip...), pods)
 		incoming(append(make([]byte, vnetHeader), ip...), pods)
 	})

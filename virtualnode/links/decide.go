@@ -35,19 +35,20 @@ type terms struct {
 	there, here remotecluster.Translations
 }
 
-// termsOf reads what a RemoteCluster says; the error is a sentence.
-func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, err error) {
+// termsOf reads what a RemoteCluster says; the problem is a sentence, empty if there is none.
+func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, problem string) {
 	t.limit = remote.PodBandwidthLimit
+	var err error
 	if t.ranges, err = remotecluster.ParsePodRanges(remote.PodCIDRs); err != nil {
-		return t, fmt.Errorf("spec.podCIDRs of the RemoteCluster: %w", err)
+		return t, fmt.Sprintf("spec.podCIDRs of the RemoteCluster: %v", err)
 	}
 	if t.there, err = remotecluster.ParseTranslations(remote.PodTranslations); err != nil {
-		return t, fmt.Errorf("spec.podTranslations of the RemoteCluster: %w", err)
+		return t, fmt.Sprintf("spec.podTranslations of the RemoteCluster: %v", err)
 	}
 	if t.here, err = remotecluster.ParseTranslations(remote.HomePodTranslations); err != nil {
-		return t, fmt.Errorf("spec.homePodTranslations of the RemoteCluster: %w", err)
+		return t, fmt.Sprintf("spec.homePodTranslations of the RemoteCluster: %v", err)
 	}
-	return t, nil
+	return t, ""
 }
 
 // here returns what home's object should say of a remote cluster.

@@ -108,9 +108,9 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled",
 			Message: fmt.Sprintf("the network program is not installed %s: apply %s there", where, apply)}
 	}
-	set, err := termsOf(remote.Spec)
-	if err != nil {
-		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: err.Error()}, nil
+	set, problem := termsOf(remote.Spec)
+	if problem != "" {
+		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: problem}, nil
 	}
 	home, err := get(ctx, l.Home, s.Cluster)
 	if apierrors.IsForbidden(err) {
