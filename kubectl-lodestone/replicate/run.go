@@ -100,10 +100,11 @@ func (r *runner) want(ctx context.Context, shared facts, group []string) (*wante
 			return nil, cli.Refuse("%s", why)
 		}
 		w.parts = append(w.parts, part{f, real})
-		if slots, _ := f.inSlots(real, object.Spec); slots && r.given && r.Keep > mostSlots {
+		switch slots, _ := f.inSlots(real, object.Spec); {
+		case slots && r.given && r.Keep > mostSlots:
 			return nil, cli.Refuse("claim %s/%s is not replicated: class %s has no snapshots in %s, and without those %d versions are kept at "+
 				"most: give --keep %d, leave it out, or name another class with --class", r.namespace, name, real.Name, r.To, mostSlots, mostSlots)
-		} else if slots {
+		case slots:
 			object.Spec.Versions.Keep = min(object.Spec.Versions.Keep, mostSlots)
 		}
 	}
