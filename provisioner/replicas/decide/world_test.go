@@ -142,7 +142,7 @@ func (w *world) happen() {
 			seen.Snapshot.Problem, seen.Snapshot.Wrong = "of another volume", true
 		}
 	case 6:
-		if seen.Head != nil && w.random.IntN(4) == 0 {
+		if seen.Head != nil && w.random.IntN(4) == 0 && (w.slots == nil || !w.slots.taken[seen.Head.UID]) {
 			// Somebody deletes it.
 			if w.slots != nil {
 				delete(w.slots.claims, seen.Head.Name)
@@ -370,7 +370,7 @@ func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 }
 
 func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
-	points := 0
+	points, got := 0, 0
 	seeds := 100 / (claims * claims)
 	if slots {
 		seeds = 40 / claims
@@ -411,8 +411,10 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 		}
 		if slots {
 			w.requireNoSlots()
+			got += w.slots.got
 		}
 		require.False(t, w.o.Claims[0].Snapshot.Exists && claims == 1 || w.o.Group.Exists)
 	}
+	require.Equal(t, slots, got > 10, "claims got %d slots", got)
 	t.Log(points, "points")
 }
