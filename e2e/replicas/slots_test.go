@@ -112,6 +112,10 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	beyond(t, namespace, has)
 	diverged := counted(t, from)
 	assert.GreaterOrEqual(t, diverged, has)
+	_, err := objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	says(t, made, "SameCluster", "is in cluster west, where its copy is, too")
 	until(t, "the version that the claim got is none of the replica's any more", made, func(seen *v1alpha1.VolumeReplica) bool {
 		return len(seen.Status.Standbys[0].Versions) == len(now.Status.Standbys[0].Versions)-1
 	})
@@ -127,9 +131,6 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	inPhase(t, back, v1alpha1.MoveDone)
 	assert.Equal(t, from, folder(t, namespace))
 	assert.GreaterOrEqual(t, counted(t, from), atWest, "what was written at the standby came back")
-	_, err = objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
 	next := sealed(t, made, now.Status.Standbys[0].Sealed.Time)
 	assert.GreaterOrEqual(t, whole(next), atWest)
 	act(t, over, v1alpha1.ActionFinalize)

@@ -226,7 +226,7 @@ const (
 	// soon is how often a point is looked at: nobody waits for it, and each look is a dozen requests.
 	soon   = time.Second
 	seldom = 10 * time.Second
-	// turnAgain is when a replica that waits for its turn is looked at if nobody wakes it.
+	// turnAgain is when a replica that waits for its turn, or is paused with versions in slots, is looked at if nobody wakes it.
 	turnAgain = time.Minute
 	// askAgain is when what was refused is tried again.
 	askAgain = 15 * time.Second
@@ -264,6 +264,10 @@ func Next(o Observation) Step {
 		return step
 	}
 	step := idle(o)
+	if r.Slots && step.Action == nil && step.After == 0 {
+		// Nothing tells when somebody deletes a slot, or a claim gets it.
+		step.After = turnAgain
+	}
 	if len(o.Kept) > 0 && step.Action == nil && (step.After == 0 || step.After > KeptFor) {
 		step.After = KeptFor
 	}
