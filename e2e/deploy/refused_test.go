@@ -209,6 +209,8 @@ func TestWhatCannotBeChangedIsRefused(t *testing.T) {
 		{"VolumeMove", `{}`, `{"keepSourceFor": "1w"}`, "keepSourceFor is a time"},
 		{"VolumeReplica", `{}`, `{"claims": ["other"]}`, "the claims of a VolumeReplica cannot be changed"},
 		{"VolumeReplica", `{}`, `{"standbys": [{"cluster": "east"}]}`, "the standby of a VolumeReplica cannot be changed"},
+		{"VolumeReplica", `{}`, `{"versions": {"in": "Slots", "keep": 2}}`, "what versions are in cannot be changed"},
+		{"VolumeReplica", `{"versions": {"in": "Slots", "keep": 2}}`, `{"versions": {"in": "Snapshots"}}`, "what versions are in cannot be changed"},
 		{"VolumeReplica", `{}`, `{"rpo": "1h30m", "paused": true, "versions": {"keep": 1}, "bandwidthLimit": "50Mi"}`, ""},
 		{"VolumeMove", `{}`, `{"keepSourceFor": "2h30m", "rollBackAfter": "0s", "ttlSecondsAfterFinished": 60, "action": "Abort"}`, ""},
 		{"RemoteCluster", `{}`, `{"namespaces": {"strategy": "Suffixed"}}`, "namespaces.strategy cannot be changed"},
