@@ -150,7 +150,7 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	beyond(t, namespace, counted(t, from))
 }
 
-// TestAFailoverThatIsAbortedGivesTheSlotBack has west lost, in which the data is, while home keeps the versions in slots.
+// TestAFailoverThatIsAbortedGivesTheSlotBack aborts a failover from west to home, which keeps the versions in slots though it has snapshots.
 func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 	testbed.NotInShort(t)
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 	assert.Equal(t, fabric.Storage, slot.Namespace)
 	has := counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name))
 
-	// A pod that nobody makes anew is not stopped, so the failover waits for it, and can be aborted.
+	// An abort that comes too late changes nothing: then the claim has the slot.
 	over := failOver(t, "aborted", made, "", v1alpha1.FenceProven)
 	act(t, over, v1alpha1.ActionAbort)
 	await.Until(t, "the failover is over", func() bool {
