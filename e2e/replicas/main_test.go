@@ -33,9 +33,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// The drivers, and their real classes and classes of snapshots; virtual is the virtual class that leads to them.
+// The drivers, and their real classes and classes of snapshots; plainDriver has none of snapshots. virtual is the virtual class that
+// leads to them.
 const (
 	homeDriver, westDriver = "files.home.test", "files.west.test"
+	plainDriver            = "plain.west.test"
 	virtual                = "virtual-files"
 )
 
@@ -57,7 +59,7 @@ func TestMain(m *testing.M) {
 		}
 		if bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
-			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver}}, AuditAll: true,
+			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver, plainDriver}}, AuditAll: true,
 		}); err != nil {
 			return err
 		}
@@ -96,9 +98,9 @@ func storage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, cluster := range map[string]*testbed.Cluster{homeDriver: bed.Home, westDriver: bed.West} {
+	for name, cluster := range map[string]*testbed.Cluster{homeDriver: bed.Home, westDriver: bed.West, plainDriver: bed.West} {
 		driver, err := sidecars.Start(ctx, cluster, programs, sidecars.Options{
-			Name: name, Pool: 100 << 30, Snapshots: true, Folders: filepath.Join(bed.Disks.Root, name),
+			Name: name, Pool: 100 << 30, Snapshots: name != plainDriver, Folders: filepath.Join(bed.Disks.Root, name),
 		})
 		if err != nil {
 			return err
@@ -107,6 +109,9 @@ func storage(ctx context.Context) error {
 		if _, err := cluster.Client().StorageV1().StorageClasses().Create(ctx,
 			driver.Class(name, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{}); err != nil {
 			return err
+		}
+		if name == plainDriver {
+			continue
 		}
 		if _, err := cluster.Kubectl(ctx, fmt.Sprintf(`{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass,
   metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, name), "apply", "-f", "-"); err != nil {
@@ -122,7 +127,7 @@ func storage(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: virtual}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		Parameters: map[string]string{keys.LocalClass: homeDriver, keys.RemoteClass: westDriver,
-			keys.Classes: strings.Join([]string{homeDriver, westDriver, fabric.WestWait}, ",")},
+			keys.Classes: strings.Join([]string{homeDriver, westDriver, plainDriver, fabric.WestWait}, ",")},
 	}, metav1.CreateOptions{})
 	return err
 }

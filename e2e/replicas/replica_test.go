@@ -311,7 +311,7 @@ func TestAReplicaIsRefusedInWordsWhereItCannotBe(t *testing.T) {
 	removes(t, none)
 
 	counts(t, namespace, fabric.Class, keys.Home)
-	without := replicate(t, namespace, "west")
+	without := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Spec.Versions.In = v1alpha1.InSnapshots })
 	says(t, without, "NoSnapshots",
 		"no version can be sealed at the standby, for cluster west has no VolumeSnapshotClass of driver disk.west.test")
 	removes(t, without)

@@ -72,6 +72,10 @@ func kept(f Facts) (lines []Line, has map[string]*corev1.PersistentVolumeClaim) 
 	for i := range f.Claims {
 		claim := &f.Claims[i]
 		has[claim.Namespace+"/"+claim.Name] = claim
+		if claim.Labels[keys.HomeID] == f.HomeID && claim.Labels[keys.ReplicaOf] != "" && claim.Annotations[keys.Seal] != "" {
+			lines = append(lines, inSlot(claim))
+			continue
+		}
 		if claim.Labels[keys.HomeID] != f.HomeID || claim.Labels[keys.ReplicaOf] != "" {
 			continue
 		}
@@ -93,6 +97,19 @@ func kept(f Facts) (lines []Line, has map[string]*corev1.PersistentVolumeClaim) 
 		lines = append(lines, line)
 	}
 	return lines, has
+}
+
+// inSlot says how a version is used that is in a real claim, without snapshots. A claim cannot be renamed, so nothing is done.
+func inSlot(claim *corev1.PersistentVolumeClaim) Line {
+	line := Line{Namespace: claim.Namespace, Claim: claim.Name, Verb: Leave}
+	seal, err := volumesnapshot.DecodeSeal(claim.Annotations[keys.Seal])
+	if err != nil {
+		line.Why = fmt.Sprintf("it has a version of a second copy, and does not say of what: %v", err)
+		return line
+	}
+	line.Why = fmt.Sprintf("it has version %d of claim %s, with what was written in %s until %s: to keep it take its label %s off, and have "+
+		"pods use it under its own name", seal.Number, seal.Name, place(seal.Primary), seal.Cut.UTC().Format(time.RFC3339), keys.ReplicaOf)
+	return line
 }
 
 // version is what there is of a version: a line for each claim that it has.

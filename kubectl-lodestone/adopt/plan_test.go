@@ -61,6 +61,9 @@ func TestEachClaimOfALostHomeIsKeptMadeOrLeftForAReason(t *testing.T) {
 		claim("d-unused", func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Unpublished] = "true" }),
 		claim("e-other", func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Claim] = "shop/e" }),
 		claim("head", label(keys.ReplicaOf, "r")),
+		claim("k-slot", label(keys.ReplicaOf, "r"), func(c *corev1.PersistentVolumeClaim) {
+			c.Annotations = version(t, "data", 3).Annotations
+		}),
 		claim("h-owners", func(c *corev1.PersistentVolumeClaim) { c.Labels, c.Annotations = nil, nil }),
 		claim("i-before", func(c *corev1.PersistentVolumeClaim) {
 			c.Labels, c.Annotations = nil, map[string]string{keys.AdoptedFrom: "i-before-v1"}
@@ -103,6 +106,8 @@ func TestEachClaimOfALostHomeIsKeptMadeOrLeftForAReason(t *testing.T) {
 		{"h-owners", "left: a claim of that name is there already: rename or delete that one, and run the command again"},
 		{"i-before", "left: it was made of VolumeSnapshot i-before-v1 before"},
 		{"j-class", "left: storage class gone of its copy is gone: make it again, and run the command again"},
+		{"k-slot", "left: it has version 3 of claim data, with what was written in the home cluster until 2026-11-27T08:53:00Z: to keep it " +
+			"take its label lodestone.dev/replica off, and have pods use it under its own name"},
 	}, got)
 	assert.Equal(t, "f-lost-v3", made.NewClaim().Spec.DataSource.Name)
 	assert.Equal(t, "2Gi", ptr.To(made.NewClaim().Spec.Resources.Requests[corev1.ResourceStorage]).String(), "a snapshot may need more")

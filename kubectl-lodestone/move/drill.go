@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -44,6 +45,11 @@ func (f *failover) test(ctx context.Context, r *runner, workload cli.Reference, 
 	}
 	var drills []drill
 	for _, copied := range copies {
+		if copied.Status.Standbys[0].In == v1alpha1.InSlots {
+			return cli.Refuse("the second copy of %s in cluster %s is in two claims that are written in turn, without snapshots, and no "+
+				"other claim can be made of one: --test needs a copy in a class that has snapshots", replica.Of(copied, time.Time{}).Quoted(),
+				copied.Status.Standbys[0].Cluster)
+		}
 		if all := copied.Spec.Claims; f.name != "" && len(all) > 1 {
 			return cli.Misuse("--name names one claim, and claims %s have one copy of one moment, so each gets one: leave it out",
 				strings.Join(all, ", "))

@@ -31,7 +31,11 @@ and the copy. The provisioner does the work: ending this command ends nothing.
 With --group the claims that are named get one VolumeReplica, and so do those of each pod
 of a StatefulSet: each version has all of them, of one moment, as a database needs whose
 log is in a claim of its own. A driver must have a VolumeGroupSnapshotClass for that; where
-none has, nothing is copied, and replicate status says so.`
+none has, nothing is copied, and replicate status says so.
+
+Where the class of the copy has no snapshots, versions are in two claims there, which are
+written in turn: that takes twice the room, and keeps two versions at most. --dry-run says
+so before, and --slots has it so in any case.`
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -108,10 +112,13 @@ type Options struct {
 	To, Class, Name string
 	RPO             time.Duration
 	Keep            int32
+	Slots           bool
 	Bandwidth       string
 	Group           bool
 	Wait, DryRun    bool
 	Output          cli.Output
+	// given says that the user said how many versions are to be kept.
+	given bool
 }
 
 func newOptions() *Options { return &Options{RPO: 15 * time.Minute, Keep: 4} }
@@ -119,8 +126,10 @@ func newOptions() *Options { return &Options{RPO: 15 * time.Minute, Keep: 4} }
 func (o *Options) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: the ID of a remote cluster, or home")
 	flags.DurationVar(&o.RPO, "rpo", o.RPO, "how old the newest copy may be, from 10s on")
-	flags.StringVar(&o.Class, "class", "", "real storage class there, whose driver takes snapshots; by default as for a new claim")
-	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32")
+	flags.StringVar(&o.Class, "class", "", "real storage class there; by default as for a new claim")
+	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32; without snapshots there 2 at most")
+	flags.BoolVar(&o.Slots, "slots", false, "keep versions in two claims there that are written in turn, as without snapshots: it takes "+
+		"twice the room")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
 	flags.BoolVar(&o.Group, "group", false, "keep one copy of all claims, each version of which has all of one moment")
 	flags.StringVar(&o.Name, "name", "", "name of the VolumeReplica of one claim or --group; by default those of the claim and of the cluster")
@@ -132,11 +141,13 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 const (
 	leastRPO   = 10 * time.Second
 	mostKept   = 32
+	mostSlots  = 2
 	mostClaims = 8
 )
 
 // check returns what is wrong with the flags.
 func (o *Options) check(cmd *cobra.Command, claims []string) error {
+	o.given = cmd.Flags().Changed("keep")
 	switch {
 	case o.To == "":
 		if err := cli.NoSubcommand(cmd, claims, "--to"); err != nil {
@@ -149,6 +160,8 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 		return cli.Misuse("--rpo %s is too short: give a time from %s on, such as 15m", o.RPO, leastRPO)
 	case o.Keep < 1 || o.Keep > mostKept:
 		return cli.Misuse("--keep %d is out of range: give a number from 1 to %d", o.Keep, mostKept)
+	case o.Slots && o.given && o.Keep > mostSlots:
+		return cli.Misuse("--keep %d is more than --slots has, which keeps %d versions at most: leave one of the two out", o.Keep, mostSlots)
 	case o.Name != "" && len(validation.IsDNS1123Subdomain(o.Name)) > 0:
 		return cli.Misuse("--name %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.Name)
 	case o.Group && len(claims) == 1:
@@ -179,12 +192,16 @@ func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeRep
 	if name == "" {
 		name = fmt.Sprintf("%s-%s", claim[:min(len(claim), validation.DNS1123SubdomainMaxLength-len(o.To)-1)], o.To)
 	}
+	versions := v1alpha1.ReplicaVersions{Keep: o.Keep}
+	if o.Slots {
+		versions = v1alpha1.ReplicaVersions{Keep: min(o.Keep, mostSlots), In: v1alpha1.InSlots}
+	}
 	return &v1alpha1.VolumeReplica{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VolumeReplicaSpec{
 			Claims: claims, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
-			RPO: &metav1.Duration{Duration: o.RPO}, Versions: v1alpha1.ReplicaVersions{Keep: o.Keep}, BandwidthLimit: limit,
+			RPO: &metav1.Duration{Duration: o.RPO}, Versions: versions, BandwidthLimit: limit,
 		},
 	}, err
 }

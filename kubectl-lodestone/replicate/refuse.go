@@ -112,13 +112,18 @@ func (f facts) forbids(className string) (why string, real *v1alpha1.OfferedClas
 	if err != nil {
 		return no("%v", err)
 	}
-	if f.snapshotsKnown && !slices.ContainsFunc(f.snapshots, func(s volumesnapshot.Class) bool {
-		return s.Driver == found.Provisioner && s.DeletionPolicy == volumesnapshot.Delete && s.DeletionTimestamp == nil
-	}) {
-		return no("no version could be sealed in %s, for it has no VolumeSnapshotClass of driver %s with deletionPolicy Delete: make one, or "+
-			"name another class with --class", where, found.Provisioner)
-	}
 	return "", &found
+}
+
+// inSlots says whether versions in a class are kept in two claims there, as a VolumeReplica asks for or because it has no snapshots; known
+// says whether that is known.
+func (f facts) inSlots(real *v1alpha1.OfferedClass, spec v1alpha1.VolumeReplicaSpec) (slots, known bool) {
+	if spec.Versions.In != "" {
+		return spec.Versions.In == v1alpha1.InSlots, true
+	}
+	return f.snapshotsKnown && real != nil && !slices.ContainsFunc(f.snapshots, func(s volumesnapshot.Class) bool {
+		return s.Driver == real.Provisioner && s.DeletionPolicy == volumesnapshot.Delete && s.DeletionTimestamp == nil
+	}), f.snapshotsKnown && real != nil
 }
 
 func listed(choices []string) string {

@@ -91,9 +91,7 @@ func TestWhatForbidsACopyIsSaidBefore(t *testing.T) {
 			`its parameter lodestone.dev/classes: name one that it lists with --class, such as fast, slow`},
 		"a class that is not there": {of: known(), class: "slow", says: no + `cluster "west" has no real storage class "slow": create it there ` +
 			`(a virtual class does not count), or name another in the virtual class`},
-		"home has no snapshots of it": {of: known(atHome, func(f *facts) { f.snapshots[0].DeletionPolicy = volumesnapshot.Retain }), says: no +
-			`no version could be sealed in the home cluster, for it has no VolumeSnapshotClass of driver fast.test with deletionPolicy Delete: ` +
-			`make one, or name another class with --class`},
+		"home has no snapshots of it": {of: known(atHome, func(f *facts) { f.snapshots[0].DeletionPolicy = volumesnapshot.Retain })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			why, _ := row.of.forbids(row.class)
@@ -121,7 +119,7 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data from home to class fast in west, so that the newest of 4 "+
 		"versions is at most 15m old, and sends at most 50Mi bytes a second\nthe first copy sends up to 10Gi (as large as the volume is; how "+
 		"much of it is used is not known at home) and takes that room in west, and each later version what has changed; class fast has 4.0 GiB "+
-		"free there, which is less than that", plan(wanted{made, []part{{known(), real}}}))
+		"free there, which is less than that"+maySlots, plan(wanted{made, []part{{known(), real}}}))
 	unbound := known(func(f *facts) {
 		f.volume, f.claim.Status.Capacity = nil, nil
 		f.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -129,7 +127,7 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	made.Spec.Standbys[0].ClassName, made.Spec.BandwidthLimit = "", nil
 	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data to the class that a new claim would get in west, so that "+
 		"the newest of 4 versions is at most 15m old\nthe first copy sends up to 1Gi (what the claim asks for, which has no volume yet) and "+
-		"takes that room in west, and each later version what has changed", plan(wanted{made, []part{{unbound, nil}}}))
+		"takes that room in west, and each later version what has changed"+maySlots, plan(wanted{made, []part{{unbound, nil}}}))
 
 	wal := known(func(f *facts) { f.claim.Name = "wal" })
 	made, err = o.object("shop", []string{"data", "wal"})
@@ -148,6 +146,28 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	assert.True(t, sameClaims([]string{"wal", "data"}, []string{"data", "wal"}))
 	assert.True(t, sameClaims([]string{"wal", "data"}, []string{"data"}))
 	assert.False(t, sameClaims([]string{"data"}, []string{"data", "wal"}))
+}
+
+// maySlots is what is said of a class of which it is not known whether it has snapshots.
+const maySlots = "\nif that class has no snapshots there, versions are in two claims that are written in turn: both take that room, so " +
+	"twice as much in all, and 2 versions are kept at most"
+
+func TestItIsSaidBeforeThatVersionsAreInSlots(t *testing.T) {
+	o := newOptions()
+	o.To = keys.Home
+	made, err := o.object("shop", []string{"data"})
+	require.NoError(t, err)
+	without := known(atHome, func(f *facts) { f.snapshots = nil })
+	_, real := without.forbids("")
+	text := "\nversions are in two claims there that are written in turn, without snapshots: both take that room, so twice as much in all, " +
+		"and no test can be made of a version (failover --test)"
+	assert.Contains(t, plan(wanted{made, []part{{without, real}}}), text)
+	assert.NotContains(t, plan(wanted{made, []part{{known(atHome), real}}}), "written in turn")
+	o.Slots = true
+	made, err = o.object("shop", []string{"data"})
+	require.NoError(t, err)
+	assert.Equal(t, v1alpha1.ReplicaVersions{Keep: 2, In: v1alpha1.InSlots}, made.Spec.Versions)
+	assert.Contains(t, plan(wanted{made, []part{{known(atHome), real}}}), text)
 }
 
 func TestAReplicaIsChosenByItsNameOrByItsClaim(t *testing.T) {

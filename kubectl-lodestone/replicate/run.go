@@ -100,6 +100,13 @@ func (r *runner) want(ctx context.Context, shared facts, group []string) (*wante
 			return nil, cli.Refuse("%s", why)
 		}
 		w.parts = append(w.parts, part{f, real})
+		switch slots, _ := f.inSlots(real, object.Spec); {
+		case slots && r.given && r.Keep > mostSlots:
+			return nil, cli.Refuse("claim %s/%s is not replicated: class %s has no snapshots in %s, and without those %d versions are kept at "+
+				"most: give --keep %d, leave it out, or name another class with --class", r.namespace, name, real.Name, r.To, mostSlots, mostSlots)
+		case slots:
+			object.Spec.Versions.Keep = min(object.Spec.Versions.Keep, mostSlots)
+		}
 	}
 	if why := apart(w.parts); why != "" {
 		return nil, cli.Refuse("%s", why)
@@ -334,6 +341,14 @@ func plan(w wanted) string {
 			of = " of claim " + p.facts.claim.Name
 		}
 		lines = append(lines, p.sends(of))
+		switch slots, known := p.facts.inSlots(p.real, spec); {
+		case slots:
+			lines = append(lines, fmt.Sprintf("versions%s are in two claims there that are written in turn, without snapshots: both take that "+
+				"room, so twice as much in all, and no test can be made of a version (failover --test)", of))
+		case !known:
+			lines = append(lines, fmt.Sprintf("if that class has no snapshots there, versions%s are in two claims that are written in turn: both "+
+				"take that room, so twice as much in all, and %d versions are kept at most", of, mostSlots))
+		}
 	}
 	return strings.Join(lines, "\n")
 }

@@ -96,6 +96,10 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		return c.makeTarget(ctx, r, a.Claim, o.Claims[a.Claim])
 	case steps.TakeKept:
 		return c.takeKept(ctx, o, a)
+	case steps.TakeSlot:
+		return c.takeSlot(ctx, o, a)
+	case steps.ReturnSlot:
+		return c.returnSlot(ctx, o, a)
 	case steps.Publish:
 		return c.publishBacking(ctx, o, a)
 	case steps.Shelve:
@@ -334,12 +338,12 @@ func (c *Controller) takeKept(ctx context.Context, o steps.Observation, a steps.
 			keys.MoveOf, o.Record.UID, keys.Unpublished, keys.Generation, known.Generation))
 }
 
-// publishBacking turns a backing claim into an ordinary one.
+// publishBacking turns a backing claim into an ordinary one. A slot is the replica's no more.
 func (c *Controller) publishBacking(ctx context.Context, o steps.Observation, a steps.Publish) error {
 	b := o.Claims[a.Claim].At(a.End).Backing
 	return c.patchBacking(ctx, o.Record.Claims[a.Claim].At(a.End), b, types.MergePatchType,
-		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null},"annotations":{%q:null,%q:null}}}`, b.UID, keys.MoveOf, keys.Unpublished,
-			keys.ReplacedBy))
+		fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null,%q:null},"annotations":{%q:null,%q:null,%q:null}}}`, b.UID, keys.MoveOf,
+			keys.ReplicaOf, keys.Unpublished, keys.ReplacedBy, keys.Seal))
 }
 
 // shelveBacking marks the backing claim of the source as the move's, if its resource version is unchanged: a request that is

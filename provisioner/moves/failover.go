@@ -51,12 +51,15 @@ func (c *Controller) fillFailover(ctx context.Context, r *record.Record, move *v
 		Others: slices.Repeat([]record.Sealed{{}}, len(all)-1)}
 	for i, one := range all {
 		has := one.version.At(one.of)
+		if copied.Slots {
+			r.Failover.Slots = copied.UID
+		}
 		*r.Failover.At(i) = record.Sealed{Version: has.Name, UID: has.UID, Volume: has.Volume}
 		source, err := c.inspectLost(ctx, one.claim, one.from, r.Failover.Declared)
 		if err != nil {
 			return nil, err
 		}
-		target, err := c.inspectVersionTarget(ctx, r, i, one.claim, copied.At(one.of))
+		target, err := c.inspectVersionTarget(ctx, r, i, one, copied)
 		if err != nil {
 			return nil, err
 		}
@@ -172,9 +175,10 @@ func (c *Controller) inspectLost(ctx context.Context, claim *corev1.PersistentVo
 	return source, nil
 }
 
-// inspectVersionTarget inspects where a claim goes: beside the versions, as a new claim of the class of these.
-func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record, i int, claim *corev1.PersistentVolumeClaim,
-	copied *replica.Part) (*record.Copy, error) {
+// inspectVersionTarget inspects where a claim goes: beside the versions, as a new claim of the class of these, or as the slot that has it.
+func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record, i int, one *lost,
+	of *replica.Record) (*record.Copy, error) {
+	claim, copied := one.claim, of.At(one.of)
 	node, err := c.targetNode(v1alpha1.MoveTarget{Cluster: copied.Head.Cluster})
 	if err != nil {
 		return nil, err
@@ -189,6 +193,9 @@ func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record,
 	to, err := c.routeTo(claim, copied.Class, node)
 	if err != nil {
 		return nil, err
+	}
+	if of.Slots {
+		return c.inspectSlot(ctx, at, claim, of, one.of, one.version, to)
 	}
 	version := r.Failover.At(i)
 	version.Deferred = to.Deferred()

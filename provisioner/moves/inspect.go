@@ -683,7 +683,7 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 	var goes, whole, snapped []string
 	for i := range r.Claims {
 		known := &r.Claims[i]
-		if known.Kept == nil {
+		if known.Kept == nil && !r.TakesSlots() {
 			if err := c.askTarget(ctx, r, i); err != nil {
 				return refusedRecord(r, err)
 			}
@@ -702,6 +702,9 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 		into := ""
 		if known.Kept != nil {
 			into = ", into the copy that VolumeMove " + known.Kept.Name + " keeps"
+		}
+		if r.TakesSlots() {
+			into = ", as real claim " + known.Target.Ref.Key().String()
 		}
 		goes = append(goes, fmt.Sprintf("claim %s from %s to %s%s", known.Name, whereIs(known.Source), whereIs(known.Target), into+through))
 	}

@@ -194,6 +194,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 	if r.Phase != v1alpha1.MoveVerifying && !(r.CopiesNothing() && record.Before(r.Phase, v1alpha1.MoveCommit)) {
 		return nil
 	}
+	c.observeSlots(o)
 	for i := range o.Claims {
 		seen := &o.Claims[i]
 		if seen.Claim == nil {

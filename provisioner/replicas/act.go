@@ -87,6 +87,10 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		return c.makeHead(ctx, r, a.Claim)
 	case decide.DropHead:
 		return c.dropClaim(ctx, r.At(a.Claim).Head, o.Claims[a.Claim].Head.UID)
+	case decide.DropSlot:
+		return c.dropClaim(ctx, r.At(a.Claim).Slot, o.Claims[a.Claim].Slot.UID)
+	case decide.Unseal:
+		return c.markHead(ctx, o, a.Claim, nil)
 	case decide.TakeSnapshot:
 		at, err := c.sites.At(r.Point.Source.Cluster)
 		if err != nil {
@@ -121,6 +125,9 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		seal, err := sealOf(o, a.Claim).Encode()
 		if err != nil {
 			return err
+		}
+		if r.Slots {
+			return c.markHead(ctx, o, a.Claim, seal)
 		}
 		return frozen.Take(ctx, at, r.At(a.Claim).Head, r.SealName(a.Claim), r.Point.At(a.Claim).SealBy, c.labels(r),
 			map[string]string{keys.Seal: seal})
@@ -223,6 +230,24 @@ func (c *Controller) makeHead(ctx context.Context, r *record.Record, i int) erro
 		return fmt.Errorf("make real claim %s at the standby: %w", r.At(i).Head.Key(), err)
 	}
 	return nil
+}
+
+// markHead has the head of a claim say of which version it is, or with nil that it is of none, if its resource version is unchanged: a
+// request that is late must not say so of what is being written to.
+func (c *Controller) markHead(ctx context.Context, o decide.Observation, i int, seal any) error {
+	head, ref := o.Claims[i].Head, o.Record.At(i).Head
+	at, err := c.sites.At(ref.Cluster)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": head.UID, "resourceVersion": head.ResourceVersion, "annotations": map[string]any{keys.Seal: seal},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	_, err = at.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Patch(ctx, ref.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return site.IgnoreGone(err, "annotate real claim "+ref.Key().String()+" at the standby")
 }
 
 // makeClone creates a claim of the snapshot of a source.

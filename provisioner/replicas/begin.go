@@ -38,11 +38,11 @@ func (c *Controller) begin(ctx context.Context, replica *v1alpha1.VolumeReplica)
 	r := &record.Record{UID: replica.UID, Namespace: replica.Namespace, Name: replica.Name, Epoch: 1,
 		Others: make([]record.Part, len(replica.Spec.Claims)-1)}
 	for i, name := range replica.Spec.Claims {
-		part, err := c.beginOne(ctx, replica, i, name)
+		part, slots, err := c.beginOne(ctx, replica, i, name)
 		if err != nil {
 			return nil, err
 		}
-		*r.At(i) = *part
+		*r.At(i), r.Slots = *part, r.Slots || slots
 	}
 	for _, other := range r.Others {
 		if other.Head.Namespace != r.Head.Namespace {
@@ -50,30 +50,37 @@ func (c *Controller) begin(ctx context.Context, replica *v1alpha1.VolumeReplica)
 				"are in one: make a VolumeReplica of each", r.Claim, other.Claim, r.Head.Cluster)
 		}
 	}
+	for i := 0; r.Slots && i < r.Len(); i++ {
+		r.At(i).Head, r.At(i).Slot = r.NameSlot(i), r.NameSlot(i)
+	}
 	return r, nil
 }
 
-// beginOne finds out where the copy of a claim goes.
-func (c *Controller) beginOne(ctx context.Context, replica *v1alpha1.VolumeReplica, i int, name string) (*record.Part, error) {
+// beginOne finds out where the copy of a claim goes; slots says that versions are to be in slots there.
+func (c *Controller) beginOne(ctx context.Context, replica *v1alpha1.VolumeReplica, i int, name string) (_ *record.Part, slots bool,
+	err error) {
 	claim, err := c.sites.Home().Claim(ctx, replica.Namespace, name)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case claim == nil:
-		return nil, refuse(decide.ClaimGone, "there is no claim %q in namespace %s: create it", name, replica.Namespace)
+		return nil, false, refuse(decide.ClaimGone, "there is no claim %q in namespace %s: create it", name, replica.Namespace)
 	}
 	standby := replica.Spec.Standbys[0]
 	to, at, err := c.routeTo(claim, standby)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	// Find out before anything is copied whether it could be sealed.
-	if _, why, err := frozen.ClassOf(ctx, at, standby.Cluster, to.Driver()); err != nil || why != "" {
-		if err == nil {
-			err = refuse(decide.NoSnapshots, "no version can be sealed at the standby, for %s: let storage class %s there have snapshots, or name "+
-				"another in spec.standbys", why, to.Class.Name)
+	// Find out before anything is copied how it could be sealed.
+	if slots = replica.Spec.Versions.In == v1alpha1.InSlots; !slots {
+		_, why, seen, err := frozen.SeenClassOf(ctx, at, standby.Cluster, to.Driver())
+		switch slots = why != "" && replica.Spec.Versions.In == ""; {
+		case err != nil:
+			return nil, false, err
+		case why != "" && !(slots && seen):
+			return nil, false, refuse(decide.NoSnapshots, "no version can be sealed at the standby, for %s: let storage class %s there have "+
+				"snapshots, name another in spec.standbys, or have spec.versions.in be Slots, which takes twice the room", why, to.Class.Name)
 		}
-		return nil, err
 	}
 	key := types.NamespacedName{Namespace: c.Place.StorageNamespace, Name: record.HeadName(replica.UID, i)}
 	if standby.Cluster != keys.Home {
@@ -81,7 +88,7 @@ func (c *Controller) beginOne(ctx context.Context, replica *v1alpha1.VolumeRepli
 			types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim.UID).Namespace
 	}
 	return &record.Part{Claim: claim.Name, ClaimUID: claim.UID, Class: to.Class.Name,
-		Head: backing.Ref{Cluster: standby.Cluster, Namespace: key.Namespace, Name: key.Name}}, nil
+		Head: backing.Ref{Cluster: standby.Cluster, Namespace: key.Namespace, Name: key.Name}}, slots, nil
 }
 
 // routeTo returns the real class of the copy of a claim at a standby, and that cluster.

@@ -121,7 +121,7 @@ func (c *Controller) observeStandby(ctx context.Context, w *activeReplica, o *de
 
 func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeReplica, o *decide.Observation) (err error) {
 	r, p := o.Record, o.Record.Point
-	if p == nil {
+	if p == nil && !r.Slots {
 		o.Used = c.used(r)
 		if o.Sealed, err = c.sealedAt(ctx, at, r); err != nil {
 			return err
@@ -138,6 +138,11 @@ func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeRep
 		if seen.HeadVolume, err = volumeOf(ctx, at, seen.Head); err != nil {
 			return err
 		}
+		if r.Slots {
+			if seen.Slot, err = at.Claim(ctx, head.Namespace, r.At(i).Slot.Name); err != nil {
+				return err
+			}
+		}
 		if p == nil {
 			continue
 		}
@@ -146,6 +151,7 @@ func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeRep
 		}
 		seen.Writer.Problem = plain(seen.Writer.Problem)
 		switch {
+		case r.Slots:
 		case p.Stage == record.Settle && seen.HeadVolume != nil && seen.HeadVolume.Spec.CSI != nil:
 			seen.SealBy, seen.NoSeal, err = frozen.ClassOf(ctx, at, head.Cluster, seen.HeadVolume.Spec.CSI.Driver)
 		case p.At(i).SealBy != "":

@@ -49,6 +49,18 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 	}
 }
 
+// saySlots says what it means that versions are in slots; empty if they are not.
+func saySlots(o decide.Observation) string {
+	if !o.Record.Slots {
+		return ""
+	}
+	say := "; it is in two real claims that are written in turn, without snapshots, which takes twice the room"
+	if keep := o.Replica.Spec.Versions.Keep; keep > 2 {
+		say += fmt.Sprintf(" and keeps 2 versions at most, not the %d of spec.versions.keep", keep)
+	}
+	return say
+}
+
 // sayKept says that there are more versions than are wanted; empty if there are not.
 func sayKept(o decide.Observation) string {
 	kept := slices.DeleteFunc(decide.Surplus(o), func(i int) bool { return decide.WhyKept(o, &o.Record.Sealed[i]) == "" })
@@ -83,7 +95,10 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		return next, 0
 	}
 	next.Epoch = r.Epoch
-	standby := v1alpha1.ReplicaStandbyStatus{Cluster: r.Head.Cluster, Class: r.Class}
+	standby := v1alpha1.ReplicaStandbyStatus{Cluster: r.Head.Cluster, Class: r.Class, In: v1alpha1.InSnapshots}
+	if r.Slots {
+		standby.In = v1alpha1.InSlots
+	}
 	if r.Point != nil {
 		next.Primary = r.Point.Source.Cluster
 		standby.Point = fmt.Sprintf("point %d: %s", r.Point.Number, r.Point.Stage)
@@ -112,9 +127,10 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	case r.Failures > 0:
 		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.PointFailed, fmt.Sprintf("the last %d points failed: %s", r.Failures, r.Why))
 	case newest == nil:
-		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.Seeding, "the first copy is being made: until it is sealed there is none")
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.Seeding,
+			"the first copy is being made: until it is sealed there is none"+saySlots(o))
 	default:
-		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+sayKept(o))
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+saySlots(o)+sayKept(o))
 	}
 	rpo := decide.RPO(o.Replica)
 	switch {

@@ -6,8 +6,8 @@ import (
 )
 
 // VolumeReplica keeps a second copy of a claim of its namespace in another cluster, or of several at one moment. Every rpo a snapshot of
-// the claim's volume is copied there, compared, and sealed by a snapshot. Its status is for people: what counts is in a record that only
-// the provisioner can write. When it is deleted, the copy goes.
+// the claim's volume is copied there, compared, and sealed: by a snapshot, or where the standby has none in one of two slots. Its status
+// is for people: what counts is in a record that only the provisioner can write. When it is deleted, the copy goes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=vreplica
@@ -130,8 +130,7 @@ type ReplicaStandby struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Cluster string `json:"cluster"`
-	// ClassName is the real class there, one of those that the virtual class allows. Empty: as for a new claim. Its driver must take
-	// snapshots.
+	// ClassName is the real class there, one of those that the virtual class allows. Empty: as for a new claim.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
@@ -146,7 +145,10 @@ type ReplicaConsistency string
 // ConsistencyCrash says that a point is of a snapshot of the volume.
 const ConsistencyCrash ReplicaConsistency = "Crash"
 
-// ReplicaVersions say which versions are kept.
+// ReplicaVersions say which versions are kept, and in what.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.__in__) == has(oldSelf.__in__) && (!has(self.__in__) || self.__in__ == oldSelf.__in__)",message="what versions are in cannot be changed: make another VolumeReplica"
+// +kubebuilder:validation:XValidation:rule="!has(self.__in__) || self.__in__ != 'Slots' || has(self.keep) && self.keep <= 2",message="in: Slots keeps 2 versions at most: say keep: 2"
 type ReplicaVersions struct {
 	// Keep is how many sealed versions are kept; older ones go once a newer one is sealed.
 	//
@@ -155,7 +157,25 @@ type ReplicaVersions struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	Keep int32 `json:"keep,omitempty"`
+	// In says what versions are in. Snapshots: in snapshots of one real claim. Slots: in two real claims that are written in turn, which
+	// takes twice the room and keeps 2 versions at most. Without it: in snapshots where the class of the copy has them, else in slots.
+	//
+	// +optional
+	In VersionsIn `json:"in,omitempty"`
 }
+
+// VersionsIn names what versions are in.
+//
+// +kubebuilder:validation:Enum=Snapshots;Slots
+type VersionsIn string
+
+// What versions are in.
+const (
+	// InSnapshots: snapshots of one real claim.
+	InSnapshots VersionsIn = "Snapshots"
+	// InSlots: two real claims that are written in turn.
+	InSlots VersionsIn = "Slots"
+)
 
 // Conditions of a VolumeReplica.
 const (
@@ -201,6 +221,10 @@ type ReplicaStandbyStatus struct {
 	//
 	// +optional
 	Class string `json:"class,omitempty"`
+	// In is what the versions are in.
+	//
+	// +optional
+	In VersionsIn `json:"in,omitempty"`
 	// Sealed is the moment that the newest sealed version is of: what was written later is not in it.
 	//
 	// +optional
@@ -223,8 +247,8 @@ type ReplicaStandbyStatus struct {
 
 // ReplicaVersion is a sealed version.
 type ReplicaVersion struct {
-	// Name is that of its VolumeSnapshot at the standby. Of several claims it is that of the first one; the VolumeSnapshots of the
-	// others have the index of their claim in spec.claims behind it, as in -1.
+	// Name is that of its VolumeSnapshot at the standby; in slots no object has it. Of several claims it is that of the first one; the
+	// VolumeSnapshots of the others have the index of their claim in spec.claims behind it, as in -1.
 	Name string `json:"name"`
 	// Cut is the moment that it is of.
 	Cut metav1.Time `json:"cut"`

@@ -59,6 +59,9 @@ func originOfVersion(claim *corev1.PersistentVolumeClaim, v *steps.Version) (Ori
 	case v.Replica == nil:
 		return await("there is no VolumeReplica %q in namespace %s that has begun, and this claim is to be made from one: delete this claim, or "+
 			"make that", name, claim.Namespace)
+	case v.Replica.Slots:
+		return gone("VolumeReplica %q keeps its versions in two real claims that are written in turn, without snapshots, and no other claim can "+
+			"be made of one: delete this claim, and fail over to use a version (kubectl lodestone failover)", name)
 	case PartOf(v.Replica, claim) < 0:
 		return gone("VolumeReplica %q is of %s: say in annotation %s of which of them this claim gets the data", name,
 			named(v.Replica.Claims()), keys.ReplicaClaim)

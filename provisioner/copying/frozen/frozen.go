@@ -49,25 +49,31 @@ func Choose(ctx context.Context, sites site.Sites, of backing.Ref, real string) 
 
 // ClassOf returns the VolumeSnapshotClass for volumes of a driver; why says why there is none.
 func ClassOf(ctx context.Context, at site.Site, cluster, driver string) (by, why string, err error) {
+	by, why, _, err = SeenClassOf(ctx, at, cluster, driver)
+	return by, why, err
+}
+
+// SeenClassOf does the same; seen says that the cluster has none, and not only that it does not say.
+func SeenClassOf(ctx context.Context, at site.Site, cluster, driver string) (by, why string, seen bool, err error) {
 	if at.Dynamic == nil {
-		return "", "cluster " + cluster + " has no VolumeSnapshots", nil
+		return "", "cluster " + cluster + " has no VolumeSnapshots", true, nil
 	}
 	classes, err := ListClasses(ctx, at.Dynamic.Resource(volumesnapshot.Classes))
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", "cluster " + cluster + " has no VolumeSnapshots", nil
+		return "", "cluster " + cluster + " has no VolumeSnapshots", true, nil
 	case apierrors.IsForbidden(err) && at.Home:
-		return "", "the provisioner may not read VolumeSnapshotClasses: apply deploy of this version", nil
+		return "", "the provisioner may not read VolumeSnapshotClasses: apply deploy of this version", false, nil
 	case apierrors.IsForbidden(err):
 		return "", fmt.Sprintf("cluster %s does not let this one read VolumeSnapshotClasses: apply deploy/remote of this version in it",
-			cluster), nil
+			cluster), false, nil
 	case err != nil:
-		return "", "", fmt.Errorf("list VolumeSnapshotClasses in %s: %w", cluster, err)
+		return "", "", false, fmt.Errorf("list VolumeSnapshotClasses in %s: %w", cluster, err)
 	}
 	if by = ClassFor(classes, driver, volumesnapshot.DefaultClass); by == "" {
 		why = fmt.Sprintf("cluster %s has no VolumeSnapshotClass of driver %s with deletionPolicy Delete", cluster, driver)
 	}
-	return by, why, nil
+	return by, why, true, nil
 }
 
 // ListClasses lists the classes of snapshots.

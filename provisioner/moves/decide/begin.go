@@ -101,6 +101,9 @@ func makeTargetClaim(o steps.Observation, i int, claim steps.Claim) (steps.Step,
 	if o.Record.Claims[i].Kept != nil {
 		return takeKept(o, i, claim)
 	}
+	if o.Record.TakesSlots() {
+		return takeSlot(o, i, claim)
+	}
 	switch {
 	case b == nil && ref.UID == "":
 		return steps.Step{Action: steps.MakeTarget{Claim: i}}, true

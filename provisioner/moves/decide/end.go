@@ -499,6 +499,12 @@ func removeBackings(o steps.Observation, end record.End) (steps.Step, bool) {
 	for i, claim := range o.Claims {
 		copied, side := o.Record.Claims[i].At(end), claim.At(end)
 		b := side.Backing
+		if end == record.Target && o.Record.TakesSlots() {
+			if step, ok := returnSlot(o, i, b); ok {
+				return step, true
+			}
+			continue
+		}
 		// One at a target that was given up in Commit may have lost the mark already.
 		marked := b != nil && (b.Labels[keys.MoveOf] == string(o.Record.UID) || end == record.Target && o.Record.WasCommitted() &&
 			b.UID == copied.Ref.UID)

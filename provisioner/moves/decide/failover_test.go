@@ -3,6 +3,7 @@ package decide_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -30,16 +31,32 @@ type version struct {
 	// declared says that somebody vouches for the source, and lost that its cluster never answers. deferred says that the storage of
 	// the target waits for a pod.
 	declared, lost, deferred bool
+	// slots says that the replica keeps its versions in real claims, and overwritten that it does not count this one any more.
+	slots, overwritten bool
 	// released counts pods that were given up.
 	released int
+}
+
+// slotOf is the real claim in which a replica keeps the version of a claim.
+func slotOf(i int) *corev1.PersistentVolumeClaim {
+	b := copyOf(i)
+	b.Labels = map[string]string{keys.ReplicaOf: "r1"}
+	return b
 }
 
 // first adds what is recorded of a claim first.
 func (v *version) first(r *record.Record, c *claim, target backing.Ref) {
 	r.Passes = 0
 	i := len(r.Claims)
-	if has := (record.Sealed{Version: fmt.Sprint("v1-", i), UID: "s1", Deferred: v.deferred}); i == 0 {
+	has := record.Sealed{Version: fmt.Sprint("v1-", i), UID: "s1", Deferred: v.deferred}
+	if v.slots {
+		has.UID = slotOf(i).UID
+	}
+	if i == 0 {
 		r.Failover = &record.Failover{Replica: "data", Cut: start, Declared: v.declared, Sealed: has}
+		if v.slots {
+			r.Failover.Slots = "r1"
+		}
 	} else {
 		r.Failover.Others = append(r.Failover.Others, has)
 	}
@@ -74,7 +91,7 @@ func (w *world) release(uid types.UID) {
 // on, and users who change their mind.
 func TestAFailoverNeverHarms(t *testing.T) {
 	ends, released, given := map[v1alpha1.MovePhase]int{}, 0, 0
-	for seed := range uint64(300) {
+	for seed := range uint64(450) {
 		w := newWorld(t, seed, 1+int(seed/2%3))
 		choice := rand.New(rand.NewPCG(seed, 11))
 		w.group = nil
@@ -83,7 +100,13 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			c.at[record.Source].real = nil
 			w.truth[i] = 1_000_000
 		}
-		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lost: seed%6 == 0, deferred: choice.IntN(2) == 0}
+		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lost: seed%6 == 0, deferred: choice.IntN(2) == 0,
+			slots: seed >= 300, overwritten: seed%13 == 0}
+		for i, c := range w.claims {
+			if d := c.at[record.Target]; w.version.slots {
+				d.backing, d.real, d.content = slotOf(i), &corev1.PersistentVolume{}, w.version.content
+			}
+		}
 		meddleAt, wish := choice.IntN(150), choice.IntN(5)
 		turn := 0
 		for ; ; turn++ {
@@ -150,6 +173,11 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			require.Empty(t, c.claim.Labels[keys.Moving], "seed %d: pods wait for ever", seed)
 			if r.Phase != v1alpha1.MoveDone {
 				require.Equal(t, record.Source, c.current(i), "seed %d", seed)
+				if w.version.slots {
+					require.True(t, r.GaveUp(record.Target) || reflect.DeepEqual(slotOf(i), c.at[record.Target].backing),
+						"seed %d: the replica has its slot again", seed)
+					continue
+				}
 				require.True(t, c.at[record.Target].backing == nil || r.GaveUp(record.Target), "seed %d: something is left at the target", seed)
 				continue
 			}

@@ -174,7 +174,8 @@ func (w *world) observe() steps.Observation {
 		return o
 	}
 	for i, c := range w.claims {
-		seen := steps.Claim{Source: w.side(c, record.Source), Target: w.side(c, record.Target)}
+		seen := steps.Claim{Source: w.side(c, record.Source), Target: w.side(c, record.Target),
+			Overwritten: w.version != nil && w.version.overwritten}
 		if seen.New = virtual(i, record.Target); seen.Target.Backing == nil || seen.Target.Real == nil {
 			seen.New, seen.NewError = nil, "it is not bound"
 		}
@@ -360,21 +361,29 @@ func (w *world) apply(step steps.Step) {
 	case steps.Restore:
 		c.at[a.End].real.Spec.PersistentVolumeReclaimPolicy = r.Claims[a.Claim].At(a.End).Policy
 	case steps.MakeTarget:
-		w.must(c.at[record.Target].backing == nil, "a second target")
+		w.must(c.at[record.Target].backing == nil && (w.version == nil || !w.version.slots), "a second target")
 		c.at[record.Target].backing = copyOf(a.Claim)
 		if c.at[record.Target].content = -1; w.version != nil {
 			c.at[record.Target].content = w.version.content
 		}
 	case steps.TakeKept:
 		w.keeper.take(a.Claim)
+	case steps.TakeSlot:
+		w.must(w.version.slots && !w.version.overwritten, "a slot is taken that the replica writes to")
+		c.at[record.Target].backing.Labels[keys.MoveOf] = string(moveUID)
+	case steps.ReturnSlot:
+		w.must(c.current(a.Claim) != record.Target, "the slot in use is given back")
+		c.at[record.Target].backing = slotOf(a.Claim)
 	case steps.Publish:
 		b := c.at[a.End].backing
+		delete(b.Labels, keys.ReplicaOf)
 		delete(b.Annotations, keys.ReplacedBy)
 		delete(b.Labels, keys.MoveOf)
 		delete(b.Annotations, keys.Unpublished)
 	case steps.Shelve:
 		c.at[record.Source].backing.Labels[keys.MoveOf] = string(moveUID)
 	case steps.DropBacking:
+		w.must(a.End == record.Source || w.version == nil || !w.version.slots, "a version is removed")
 		w.must(c.current(a.Claim) != a.End, "the copy in use removed")
 		w.must(w.keeper == nil || c.at[a.End].backing.Labels[keys.MoveOf] != keeperUID, "a copy is removed that another move keeps")
 		w.must(w.version == nil || a.End == record.Target || w.move.Spec.Action != v1alpha1.ActionMove,

@@ -24,11 +24,12 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
-// version is the version of the stored format, and ofGroup that of a failover of several claims: a program that knows only the first one
-// would give all of them what the version has of the first.
+// version is the version of the stored format, ofGroup that of a failover of several claims, and ofSlots that of one that takes slots: a
+// program that knows only the first one would give all of them what the version has of the first, or delete a slot.
 const (
 	version = 1
 	ofGroup = 2
+	ofSlots = 3
 )
 
 // Record is the state of one move.
@@ -97,6 +98,9 @@ type Failover struct {
 	// Replica is the name of the VolumeReplica, and Cut the moment that the version is of.
 	Replica string    `json:"replica"`
 	Cut     time.Time `json:"cut"`
+	// Slots is the UID of the VolumeReplica if its versions are in real claims, without snapshots: these become the targets. Empty: the
+	// targets are made of snapshots.
+	Slots types.UID `json:"slots,omitempty"`
 	// Sealed is what the version has of the first claim, Others of the others, in the order of the claims.
 	Sealed
 	Others []Sealed `json:"others,omitempty"`
@@ -108,7 +112,8 @@ type Failover struct {
 
 // Sealed is what a version has of one claim.
 type Sealed struct {
-	// Version is the name of the VolumeSnapshot beside the target, UID its UID, and Volume the volume that it is of.
+	// Version is the name of the VolumeSnapshot beside the target, UID its UID, and Volume the volume that it is of. With Slots the UID is
+	// that of the real claim which is to be the target.
 	Version string                `json:"version"`
 	UID     types.UID             `json:"uid"`
 	Volume  volumesnapshot.Volume `json:"volume"`
@@ -389,6 +394,9 @@ func Before(a, b v1alpha1.MovePhase) bool {
 // CopiesNothing says whether the data is at the target already, or is made there.
 func (r *Record) CopiesNothing() bool { return r.Adopts || r.Failover != nil }
 
+// TakesSlots says whether the targets are real claims that a replica keeps versions in.
+func (r *Record) TakesSlots() bool { return r.Failover != nil && r.Failover.Slots != "" }
+
 // Clone returns a copy that may be changed, except for the volumes in it.
 func (r *Record) Clone() *Record {
 	next := *r
@@ -428,7 +436,10 @@ func (r *Record) Enter(phase v1alpha1.MovePhase, now time.Time) *Record {
 
 // Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
-	if r.Version = version; r.Failover != nil && len(r.Failover.Others) > 0 {
+	switch r.Version = version; {
+	case r.TakesSlots():
+		r.Version = ofSlots
+	case r.Failover != nil && len(r.Failover.Others) > 0:
 		r.Version = ofGroup
 	}
 	data, err := json.Marshal(r)
@@ -455,7 +466,7 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("decode record of a move: %w", err)
 	}
-	if r.Version != version && r.Version != ofGroup || r.UID == "" || r.Phase == "" {
+	if r.Version < version || r.Version > ofSlots || r.UID == "" || r.Phase == "" {
 		return nil, fmt.Errorf("decode record of a move: version %d is not one that this program writes", r.Version)
 	}
 	if f := r.Failover; f != nil && len(f.Others) != len(r.Claims)-1 && len(r.Claims) > 0 {

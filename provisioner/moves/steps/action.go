@@ -73,6 +73,14 @@ type (
 	TakeKept struct {
 		Claim int
 	}
+	// TakeSlot makes the real claim that a replica keeps the version in the target of this move.
+	TakeSlot struct {
+		Claim int
+	}
+	// ReturnSlot gives it back, as it was before.
+	ReturnSlot struct {
+		Claim int
+	}
 	// Publish turns a backing claim into an ordinary one.
 	Publish struct {
 		Claim int
@@ -182,6 +190,8 @@ func (a Keep) is() (string, Subject)         { return "Keep", at(a.Claim, record
 func (a Restore) is() (string, Subject)      { return "Restore", at(a.Claim, a.End) }
 func (a MakeTarget) is() (string, Subject)   { return "MakeTarget", at(a.Claim, record.Target) }
 func (a TakeKept) is() (string, Subject)     { return "TakeKept", at(a.Claim, record.Target) }
+func (a TakeSlot) is() (string, Subject)     { return "TakeSlot", at(a.Claim, record.Target) }
+func (a ReturnSlot) is() (string, Subject)   { return "ReturnSlot", at(a.Claim, record.Target) }
 func (a Publish) is() (string, Subject)      { return "Publish", at(a.Claim, a.End) }
 func (a Shelve) is() (string, Subject)       { return "Shelve", at(a.Claim, record.Source) }
 func (a DropBacking) is() (string, Subject)  { return "DropBacking", at(a.Claim, a.End) }

@@ -101,6 +101,8 @@ type Claim struct {
 	// Now is the copy that a later move has given the claim. It is observed only in Finalize, if
 	// there is one.
 	Now Elsewhere
+	// Overwritten says that the replica does not count the version any more whose slot the claim is to get: it writes there, or is about to.
+	Overwritten bool
 	// Copy is the status of the mover at ReadEnd, nil if it was not reached; CopyError says
 	// why not.
 	Copy      *moverapi.Status

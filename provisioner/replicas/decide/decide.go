@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
@@ -55,6 +56,8 @@ type Claim struct {
 	// Head is the real claim of the record's name at the standby, HeadVolume the real volume that is bound to it.
 	Head       *corev1.PersistentVolumeClaim
 	HeadVolume *corev1.PersistentVolume
+	// Slot is the real claim of the record's slot, nil if there is none or the record has none.
+	Slot *corev1.PersistentVolumeClaim
 	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that. Labelled says
 	// that Origin has the label of the group.
 	Origin   *corev1.PersistentVolumeClaim
@@ -159,6 +162,12 @@ type MakeHead struct{ Claim int }
 // DropHead deletes it.
 type DropHead struct{ Claim int }
 
+// DropSlot deletes the other one of two.
+type DropSlot struct{ Claim int }
+
+// Unseal takes off a head what it says of the version that it has, before it is written to.
+type Unseal struct{ Claim int }
+
 // TakeSnapshot takes the snapshot of the source, or of all sources.
 type TakeSnapshot struct{}
 
@@ -204,7 +213,7 @@ type Start struct {
 	Task  moverapi.Task
 }
 
-// TakeSeal takes the snapshot of the head of a claim.
+// TakeSeal takes the snapshot of the head of a claim. With slots it has the head itself say of which version it is.
 type TakeSeal struct{ Claim int }
 
 // DropVersion deletes a snapshot at the standby.
@@ -217,7 +226,7 @@ const (
 	// soon is how often a point is looked at: nobody waits for it, and each look is a dozen requests.
 	soon   = time.Second
 	seldom = 10 * time.Second
-	// turnAgain is when a replica that waits for its turn is looked at if nobody wakes it.
+	// turnAgain is when a replica that waits for its turn, or is paused with versions in slots, is looked at if nobody wakes it.
 	turnAgain = time.Minute
 	// askAgain is when what was refused is tried again.
 	askAgain = 15 * time.Second
@@ -247,10 +256,18 @@ func Next(o Observation) Step {
 	case r.Point != nil:
 		return point(o)
 	}
-	if step, ok := keepVersions(o); ok {
+	keep := keepVersions
+	if r.Slots {
+		keep = keepSlots
+	}
+	if step, ok := keep(o); ok {
 		return step
 	}
 	step := idle(o)
+	if r.Slots && step.Action == nil && step.After == 0 {
+		// Nothing tells when somebody deletes a slot, or a claim gets it.
+		step.After = turnAgain
+	}
 	if len(o.Kept) > 0 && step.Action == nil && (step.After == 0 || step.After > KeptFor) {
 		step.After = KeptFor
 	}
@@ -443,7 +460,7 @@ func remove(o Observation) Step {
 			"delete its RemoteCluster if it is gone for good: then real claim %s and its VolumeSnapshots stay there", o.Standby.Unusable,
 			r.Head.Key())}
 	}
-	if o.Sealed == nil && len(r.Sealed) > 0 {
+	if o.Sealed == nil && len(r.Sealed) > 0 && !r.Slots {
 		return Step{Reason: BeingRemoved, After: seldom, Say: "waiting until the VolumeSnapshots at the standby can be looked at"}
 	}
 	kept := ""
@@ -456,9 +473,11 @@ func remove(o Observation) Step {
 	}
 	if step, ok := each(o, func(i int) (Step, bool) {
 		switch {
-		case !isHead(o, i):
+		case isSlot(o, i) && o.Claims[i].Slot.DeletionTimestamp == nil:
+			return Step{Action: DropSlot{i}}, true
+		case !isHead(o, i) && !isSlot(o, i):
 			return Step{}, false
-		case o.Claims[i].Head.DeletionTimestamp == nil:
+		case isHead(o, i) && o.Claims[i].Head.DeletionTimestamp == nil:
 			return Step{Action: DropHead{i}}, true
 		}
 		return Step{Say: fmt.Sprintf("waiting until real claim %s at the standby is gone", r.At(i).Head.Key()), Reason: BeingRemoved,
@@ -490,7 +509,9 @@ func each(o Observation, of func(i int) (Step, bool)) (first Step, found bool) {
 }
 
 // isHead says whether the real claim of a claim at the standby is ours.
-func isHead(o Observation, i int) bool {
-	head, known := o.Claims[i].Head, o.Record.At(i).Head
-	return head != nil && head.Labels[keys.ReplicaOf] == string(o.Record.UID) && (known.UID == "" || head.UID == known.UID)
+func isHead(o Observation, i int) bool { return isOurs(o, o.Claims[i].Head, o.Record.At(i).Head) }
+
+// isOurs says whether a real claim at the standby is the one that the record has.
+func isOurs(o Observation, b *corev1.PersistentVolumeClaim, known backing.Ref) bool {
+	return b != nil && b.Labels[keys.ReplicaOf] == string(o.Record.UID) && (known.UID == "" || b.UID == known.UID)
 }

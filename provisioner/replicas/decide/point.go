@@ -32,7 +32,8 @@ func point(o Observation) Step {
 	case p.Stage == record.Clean:
 	case o.Refused.Text != "":
 		return giveUp(o, o.Refused.Text)
-	case p.Cut.Before(o.FailedOver):
+	case p.Cut.Before(o.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
+		// Of two slots the claim may be getting one just now, so nothing more is written to either.
 		return giveUp(o, "the claim got an earlier version meanwhile (failover)")
 	case o.Now.Sub(p.Cut) > longest:
 		return giveUp(o, fmt.Sprintf("it took longer than %d days", longest/(24*time.Hour)))
@@ -97,7 +98,11 @@ func cut(o Observation) Step {
 	if step, ok := each(o, func(i int) (Step, bool) { return findHead(o, i) }); ok {
 		return step
 	}
-	return Step{Action: Save{o.Record.Enter(record.Copy, o.Now)}}
+	next := o.Record.Enter(record.Copy, o.Now)
+	if next.Slots {
+		next.Overwrite()
+	}
+	return Step{Action: Save{next}}
 }
 
 // cutGroup takes the one snapshot of several sources; false once it is known which snapshots it has.
@@ -174,7 +179,8 @@ func findHead(o Observation, i int) (Step, bool) {
 	next := o.Record.Clone()
 	switch {
 	case h == nil && known.UID != "":
-		// The versions are snapshots of their own: they stay.
+		// Versions that are snapshots of their own stay.
+		next.LoseSlot(i, known.UID)
 		next.At(i).Head.UID = ""
 		return Step{Action: Save{next}, Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point copies all again",
 			known.Key()), Reason: PointFailed}, true
@@ -221,6 +227,9 @@ func copyOne(o Observation, i int) (Step, bool) {
 		return Step{}, false
 	case seen.Clone == nil || seen.Clone.DeletionTimestamp != nil:
 		return giveUp(o, "somebody deleted the claim that was made of the snapshot"), true
+	}
+	if o.Record.Slots && isMarked(seen.Head) {
+		return Step{Action: Unseal{i}}, true
 	}
 	if step, ok := runMovers(o, i); ok {
 		return step, true
@@ -347,6 +356,8 @@ func settle(o Observation) Step {
 	next := o.Record.Enter(record.Seal, o.Now)
 	for i, seen := range o.Claims {
 		switch {
+		case o.Record.Slots:
+			continue
 		case !isHead(o, i) || seen.HeadVolume == nil || seen.HeadVolume.Spec.CSI == nil:
 			return giveUp(o, fmt.Sprintf("real claim %s at the standby is gone, or not bound to a volume of a CSI driver",
 				o.Record.At(i).Head.Key()))
@@ -396,6 +407,9 @@ func seal(o Observation) Step {
 	p := o.Record.Point
 	next := o.Record.Enter(record.Clean, o.Now)
 	next.Sealed = append(next.Sealed, versionOf(o))
+	if next.Slots {
+		next.Turn()
+	}
 	next.Failures, next.Failed, next.Why = 0, time.Time{}, ""
 	return Step{Action: Save{next}, Say: fmt.Sprintf("point %d is sealed", p.Number)}
 }
@@ -407,6 +421,10 @@ func versionOf(o Observation) record.Version {
 		Others: slices.Repeat([]record.Content{{}}, len(r.Others))}
 	for i := range r.Len() {
 		known := p.At(i)
+		if r.Slots {
+			*version.At(i) = record.Content{Name: r.SealName(i), UID: r.At(i).Head.UID, Root: known.Root, Sent: known.Sent}
+			continue
+		}
 		*version.At(i) = record.Content{Name: r.SealName(i), UID: o.Claims[i].Seal.UID, Root: known.Root, Sent: known.Sent, Volume: known.Head}
 	}
 	return version
@@ -414,6 +432,9 @@ func versionOf(o Observation) record.Version {
 
 // sealOne takes the snapshot of the head of a claim; false once it is ready.
 func sealOne(o Observation, i int) (Step, bool) {
+	if o.Record.Slots {
+		return sealSlot(o, i)
+	}
 	s := o.Claims[i].Seal
 	late := o.Now.Sub(o.Record.Point.Since)
 	switch {

@@ -40,6 +40,8 @@ type world struct {
 	failing bool
 	// spoils has somebody delete snapshots of versions.
 	spoils bool
+	// slots are the real claims at the standby where versions are in slots; nil: they are snapshots. See slots_test.go.
+	slots *slotWorld
 }
 
 // content is the copy of a claim for a point.
@@ -90,6 +92,9 @@ func (w *world) step() bool {
 func (w *world) happen() {
 	o := &w.o
 	o.Source, o.Standby = decide.Cluster{}, decide.Cluster{}
+	if w.slots != nil {
+		w.happenSlots()
+	}
 	for i := range o.Claims {
 		w.live(&o.Claims[i], &w.copies[i])
 	}
@@ -137,12 +142,15 @@ func (w *world) happen() {
 			seen.Snapshot.Problem, seen.Snapshot.Wrong = "of another volume", true
 		}
 	case 6:
-		if seen.Head != nil && w.random.IntN(4) == 0 {
+		if seen.Head != nil && w.random.IntN(4) == 0 && (w.slots == nil || !w.slots.taken[seen.Head.UID]) {
 			// Somebody deletes it.
+			if w.slots != nil {
+				delete(w.slots.claims, seen.Head.Name)
+			}
 			seen.Head, seen.HeadVolume = nil, nil
 		}
 	case 7:
-		if w.spoils && o.Record.Point == nil && w.random.IntN(8) == 0 {
+		if w.slots == nil && w.spoils && o.Record.Point == nil && w.random.IntN(8) == 0 {
 			// Somebody deletes a snapshot of a version.
 			for name := range o.Sealed {
 				delete(o.Sealed, name)
@@ -198,6 +206,7 @@ func (w *world) finish(its *content) {
 		its.task.Prepared = &moverapi.Prepared{Source: []byte(`"s"`)}
 	case moverapi.Final:
 		its.head = its.clone
+		w.keepSlots()
 	case moverapi.Verify:
 		its.task.Verified = &moverapi.Verified{Equal: its.head == its.clone, SourceRoot: fmt.Sprint(its.clone), TargetRoot: fmt.Sprint(its.head)}
 	default:
@@ -231,6 +240,7 @@ func (w *world) act(action decide.Action) {
 		o.Record, w.cut = next, w.source
 	case decide.Save:
 		o.Record = a.Record
+		w.seeSlots()
 	case decide.TakeSnapshot:
 		require.LessOrEqual(w.t, w.cut, w.source)
 		w.cut = w.source
@@ -260,7 +270,17 @@ func (w *world) act(action decide.Action) {
 		seen.HeadVolume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}}
 		seen.SealBy = "by"
+		if w.slots != nil {
+			w.makeSlot(a.Claim)
+		}
+	case decide.DropSlot:
+		w.dropSlot(o.Claims[a.Claim].Slot)
+	case decide.Unseal:
+		delete(o.Claims[a.Claim].Head.Annotations, keys.Seal)
 	case decide.DropHead:
+		if w.slots != nil {
+			w.dropSlot(o.Claims[a.Claim].Head)
+		}
 		o.Claims[a.Claim].Head, o.Claims[a.Claim].HeadVolume = nil, nil
 	case decide.MakeMover:
 		*mover(a.Claim, a.Role) = movers.State{Exists: true, Unstarted: true}
@@ -276,10 +296,15 @@ func (w *world) act(action decide.Action) {
 		w.copies[a.Claim].task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
 		if a.Task.Kind == moverapi.Final {
 			w.copies[a.Claim].head = -1
+			w.keepSlots()
 		}
 	case decide.TakeSeal:
 		for i := range o.Claims {
 			require.False(w.t, o.Claims[i].Reader.Exists || o.Claims[i].Writer.Exists, "nobody has a head")
+		}
+		if w.slots != nil {
+			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: r.SealName(a.Claim)}
+			break
 		}
 		name := r.SealName(a.Claim)
 		o.Claims[a.Claim].Seal = decide.Snapshot{Exists: true, UID: w.uid()}
@@ -311,6 +336,10 @@ func (w *world) check() {
 	if w.o.Record == nil || w.o.Replica.DeletionTimestamp != nil {
 		return
 	}
+	if w.slots != nil {
+		w.checkSlots()
+		return
+	}
 	last := 0
 	for v := range w.o.Record.Sealed {
 		version := &w.o.Record.Sealed[v]
@@ -335,14 +364,22 @@ func (w *world) check() {
 
 func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 	for _, claims := range []int{1, 3} {
-		t.Run(fmt.Sprint(claims), func(t *testing.T) { everyVersionIsWhole(t, claims) })
+		t.Run(fmt.Sprint(claims), func(t *testing.T) { everyVersionIsWhole(t, claims, false) })
+		t.Run(fmt.Sprintf("%d in slots", claims), func(t *testing.T) { everyVersionIsWhole(t, claims, true) })
 	}
 }
 
-func everyVersionIsWhole(t *testing.T, claims int) {
-	points := 0
-	for seed := range uint64(100 / (claims * claims)) {
+func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
+	points, got := 0, 0
+	seeds := 100 / (claims * claims)
+	if slots {
+		seeds = 40 / claims
+	}
+	for seed := range uint64(seeds) {
 		w := newWorld(t, seed, claims)
+		if slots {
+			w.useSlots()
+		}
 		w.spoils = seed%2 == 0
 		for range 600 * claims {
 			w.step()
@@ -368,11 +405,16 @@ func everyVersionIsWhole(t *testing.T, claims int) {
 		require.Nil(t, w.o.Replica, "%+v", w.o.Record)
 		require.Empty(t, w.sealed)
 		for _, seen := range w.o.Claims {
-			require.Nil(t, seen.Head)
+			require.True(t, seen.Head == nil || w.slots != nil && w.slots.taken[seen.Head.UID])
 			require.Nil(t, seen.Clone)
 			require.False(t, seen.Labelled)
 		}
+		if slots {
+			w.requireNoSlots()
+			got += w.slots.got
+		}
 		require.False(t, w.o.Claims[0].Snapshot.Exists && claims == 1 || w.o.Group.Exists)
 	}
+	require.Equal(t, slots, got > 10, "claims got %d slots", got)
 	t.Log(points, "points")
 }

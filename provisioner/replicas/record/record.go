@@ -17,11 +17,12 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
-// format is the version of the stored format, and ofGroup that of a record of several claims: a program that knows only the first one
-// must not take it for one of a single claim.
+// format is the version of the stored format, ofGroup that of a record of several claims, and withSlots that of one whose versions are
+// in slots: a program that knows only the first one must not take it for one of a single claim, or look for snapshots.
 const (
-	format  = 1
-	ofGroup = 2
+	format    = 1
+	ofGroup   = 2
+	withSlots = 3
 )
 
 // Record is the state of one replica.
@@ -34,6 +35,9 @@ type Record struct {
 	// heads are in one namespace of one cluster.
 	Part
 	Others []Part `json:"others,omitempty"`
+	// Slots says that versions are in real claims, without snapshots; see slots.go. Named counts the names that those were given.
+	Slots bool `json:"slots,omitempty"`
+	Named int  `json:"named,omitempty"`
 	// Epoch counts who was the primary.
 	Epoch int64 `json:"epoch"`
 	// Sealed are the versions, the oldest first.
@@ -56,6 +60,8 @@ type Part struct {
 	// made it is no copy of anything: only what is sealed is. Class is its real class.
 	Head  backing.Ref `json:"head"`
 	Class string      `json:"class"`
+	// Slot is the other one of two real claims, with Slots: it has the newest sealed version, if there is one.
+	Slot backing.Ref `json:"slot,omitzero"`
 }
 
 // Version is a sealed version. It has the name of its first VolumeSnapshot.
@@ -73,7 +79,8 @@ type Version struct {
 	Going bool `json:"going,omitempty"`
 }
 
-// Content is what a version has of one claim: a VolumeSnapshot of the head, beside it.
+// Content is what a version has of one claim: a VolumeSnapshot of the head, beside it. With Slots it has the UID of the slot that it is in,
+// and a name that no object has.
 type Content struct {
 	Name string    `json:"name"`
 	UID  types.UID `json:"uid"`
@@ -279,7 +286,10 @@ func SecretName(uid types.UID) string { return "replica-" + string(uid) }
 
 // Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
-	if r.Format = format; len(r.Others) > 0 {
+	switch r.Format = format; {
+	case r.Slots:
+		r.Format = withSlots
+	case len(r.Others) > 0:
 		r.Format = ofGroup
 	}
 	data, err := json.Marshal(r)
@@ -295,7 +305,7 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("decode record of a replica: %w", err)
 	}
-	if r.Format != format && r.Format != ofGroup || r.UID == "" || r.Epoch < 1 {
+	if r.Format < format || r.Format > withSlots || r.UID == "" || r.Epoch < 1 {
 		return nil, fmt.Errorf("decode record of a replica: format %d is not one that this program writes", r.Format)
 	}
 	if p := r.Point; p != nil && len(p.Others) != len(r.Others) {

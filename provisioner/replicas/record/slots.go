@@ -1,0 +1,59 @@
+package record
+
+import (
+	"hash/crc32"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+)
+
+// This file has what is different where the standby has no snapshots: each claim has two real claims there, its slots, that are written
+// in turn. A point is written to the head; once it was compared, the head has the newest version and becomes the slot, and the slot becomes
+// the head. So the head never has the newest version, and at each moment one of the two has a whole one.
+
+// names is how many names of slots there are for a replica.
+const names = 1000
+
+// NameSlot names a real claim that is to be made at the standby for a claim, and counts it. The name is one that the real claim of a moved
+// claim may have, since a failover makes that of it; moves count from 1, so theirs are others.
+func (r *Record) NameSlot(i int) backing.Ref {
+	n := int(crc32.ChecksumIEEE([]byte(r.UID))>>12+1)*names + r.Named%names
+	r.Named++
+	return backing.Ref{Cluster: r.Head.Cluster, Namespace: r.At(i).Head.Namespace, Name: backing.Moved(r.At(i).ClaimUID, n)}
+}
+
+// SlotOf returns the real claim that has what a version has of a claim.
+func (r *Record) SlotOf(i int, has *Content) (at backing.Ref, ok bool) {
+	for _, at = range []backing.Ref{r.At(i).Head, r.At(i).Slot} {
+		if r.Slots && has.UID != "" && at.UID == has.UID {
+			return at, true
+		}
+	}
+	return backing.Ref{}, false
+}
+
+// Overwrite no longer counts the versions that are in heads, which are written to from now on. The newest is not among them.
+func (r *Record) Overwrite() {
+	for i := range r.Len() {
+		r.LoseSlot(i, r.At(i).Head.UID)
+	}
+}
+
+// LoseSlot no longer counts the versions that have what is in a real claim of a claim, and returns how many there were.
+func (r *Record) LoseSlot(i int, uid types.UID) (lost int) {
+	before := len(r.Sealed)
+	r.Sealed = slices.DeleteFunc(r.Sealed, func(v Version) bool { return uid != "" && v.At(i).UID == uid })
+	return before - len(r.Sealed)
+}
+
+// Turn has the newest version be in the slots, and so out of the way of the next point.
+func (r *Record) Turn() {
+	newest := r.Newest()
+	for i := range r.Len() {
+		if part := r.At(i); newest != nil && part.Head.UID != "" && newest.At(i).UID == part.Head.UID {
+			part.Head, part.Slot = part.Slot, part.Head
+		}
+	}
+}
