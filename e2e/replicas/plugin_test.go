@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -153,11 +154,11 @@ func TestThePluginStopsWaitingForACopyThatCannotBe(t *testing.T) {
 	t.Parallel()
 	namespace := space(t)
 	// The plugin does not know which snapshots there are in west.
-	counts(t, namespace, virtual, keys.Home)
-	code, out, said := plugin(t, "replicate", "data", "-n", namespace, "--to", "west", "--name", "copy", "--class", "west-wait", "--wait")
+	counts(t, namespace, fabric.Class, "west")
+	code, out, said := plugin(t, "replicate", "data", "-n", namespace, "--to", "home", "--name", "copy", "--wait")
 	assert.Equal(t, 3, code)
 	assert.Equal(t, "volumereplica/copy created\n", out)
-	assert.Contains(t, said, "data is not replicated: no version can be sealed at the standby, for cluster west has no VolumeSnapshotClass")
+	assert.Contains(t, said, `data is not replicated: no snapshot can be taken of claim "data", for cluster west has no VolumeSnapshotClass`)
 	assert.Contains(t, said, "kubectl lodestone replicate delete copy -n "+namespace+" gives it up")
 }
 
