@@ -162,7 +162,8 @@ func TestExamplesApply(t *testing.T) {
 	apply(t, "base")
 	apply(t, "remote-volumes")
 	for _, example := range []string{
-		"storage-classes.yaml", "remote-namespace.yaml", "remote-cluster.yaml", "network-policy.yaml", "database.yaml", "galera.yaml", "redis.yaml",
+		"storage-classes.yaml", "remote-namespace.yaml", "remote-cluster.yaml", "network-policy.yaml", "database.yaml", "galera.yaml",
+		"redis.yaml",
 	} {
 		// A custom resource can be applied a moment after its definition.
 		require.EventuallyWithT(t, func(c *assert.CollectT) {

@@ -150,7 +150,8 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	beyond(t, namespace, counted(t, from))
 }
 
-// TestAFailoverThatIsAbortedGivesTheSlotBack aborts a failover from west to home, which keeps the versions in slots though it has snapshots.
+// TestAFailoverThatIsAbortedGivesTheSlotBack aborts a failover from west to home, which keeps the versions in slots though it has
+// snapshots.
 func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 	testbed.NotInShort(t)
 	t.Parallel()
