@@ -2,6 +2,8 @@ package kind
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,6 +50,15 @@ spec:
         fi
       done
 `
+
+// applyExample applies a file of deploy/examples in a namespace of home, and the manifest of a customer with it.
+func applyExample(t *testing.T, namespace, file, customer string) {
+	t.Helper()
+	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", file))
+	require.NoError(t, err)
+	_, err = home.try(t.Context(), string(example)+"---\n"+customer, "apply", "--validate=strict", "-n", namespace, "-f", "-")
+	require.NoError(t, err)
+}
 
 // confirmed is a row that the database has confirmed.
 type confirmed struct {

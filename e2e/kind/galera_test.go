@@ -3,8 +3,6 @@ package kind
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -168,16 +166,10 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	notInShort(t)
 	shop := namespace(t)
 	db := galera{namespace: shop}
-	t.Cleanup(func() { routed(t, "replace") })
-	routed(t, "delete")
-	gateways(t)
-	joined(t, "Fabric")
+	onlyFabric(t)
 
 	began := time.Now()
-	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", "galera.yaml"))
-	require.NoError(t, err)
-	_, err = home.try(t.Context(), string(example)+"---\n"+buyer, "apply", "--validate=strict", "-n", shop, "-f", "-")
-	require.NoError(t, err)
+	applyExample(t, shop, "galera.yaml", buyer)
 	db.requireTogether(t)
 	t.Logf("all replicas have joined after %s", time.Since(began).Round(time.Second))
 	var near []string
@@ -203,7 +195,7 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	}
 
 	t.Log("What is written to one is on the others.")
-	_, err = db.ask(t.Context(), near[0], "CREATE TABLE notes (n varchar(9) PRIMARY KEY)")
+	_, err := db.ask(t.Context(), near[0], "CREATE TABLE notes (n varchar(9) PRIMARY KEY)")
 	require.NoError(t, err)
 	for _, replica := range replicas {
 		_, err := db.ask(t.Context(), replica, fmt.Sprintf("SET wsrep_sync_wait=7; INSERT INTO notes VALUES ('%s')", replica))

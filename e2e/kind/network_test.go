@@ -114,6 +114,15 @@ func gateways(t *testing.T) {
 	t.Cleanup(func() { joined(t, "Routed") })
 }
 
+// onlyFabric has the fabric join the clusters until the test ends, and no routes.
+func onlyFabric(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() { routed(t, "replace") })
+	routed(t, "delete")
+	gateways(t)
+	joined(t, "Fabric")
+}
+
 func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	shop := namespace(t)
 	private := namespace(t)

@@ -2,8 +2,6 @@ package kind
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -116,10 +114,7 @@ func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
 	db := patroni{namespace: shop}
 	t.Cleanup(func() { routed(t, "replace") })
 	began := time.Now()
-	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", "patroni.yaml"))
-	require.NoError(t, err)
-	_, err = home.try(t.Context(), string(example)+"---\n"+shopper, "apply", "--validate=strict", "-n", shop, "-f", "-")
-	require.NoError(t, err)
+	applyExample(t, shop, "patroni.yaml", shopper)
 	var near, far string
 	for _, replica := range []string{"db-0", "db-1"} {
 		if readyPod(t, shop, replica).Spec.NodeName == virtualNode {

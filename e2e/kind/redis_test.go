@@ -2,8 +2,6 @@ package kind
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,15 +146,9 @@ func TestRedisWithSentinelOutlivesTheLossOfItsPrimary(t *testing.T) {
 	notInShort(t)
 	shop := namespace(t)
 	db := sentinels{namespace: shop}
-	t.Cleanup(func() { routed(t, "replace") })
-	routed(t, "delete")
-	gateways(t)
-	joined(t, "Fabric")
+	onlyFabric(t)
 	began := time.Now()
-	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", "redis.yaml"))
-	require.NoError(t, err)
-	_, err = home.try(t.Context(), string(example)+"---\n"+guest, "apply", "--validate=strict", "-n", shop, "-f", "-")
-	require.NoError(t, err)
+	applyExample(t, shop, "redis.yaml", guest)
 	db.requireTogether(t)
 	t.Logf("all replicas have joined after %s", time.Since(began).Round(time.Second))
 	var near []string

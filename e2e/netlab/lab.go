@@ -1,23 +1,15 @@
 package netlab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/google/nftables"
@@ -27,7 +19,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/network/lane"
-	"github.com/lodestone-storage/lodestone/network/site"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
@@ -410,212 +401,4 @@ func masquerade(n *Namespace, pods netip.Prefix) error {
 			Exprs: append(append(match(source, ops[0]), match(destination, ops[1])...), &expr.Masq{})})
 	}
 	return conn.Flush()
-}
-
-// Agent is a program that runs on a node.
-type Agent struct {
-	command *exec.Cmd
-	log     logBuffer
-	done    chan struct{}
-}
-
-type logBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
-// Pid is the agent's process.
-func (a *Agent) Pid() int { return a.command.Process.Pid }
-
-// Log is what the agent has said.
-func (a *Agent) Log() string { return a.log.String() }
-
-// run starts a command of the program on a node.
-func (l *Lab) run(n *Node, args ...string) (*Agent, error) {
-	a := &Agent{command: exec.Command(l.program, args...), done: make(chan struct{})}
-	a.command.Stdout, a.command.Stderr = &a.log, &a.log
-	a.command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user},
-		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
-	if err := n.Start(a.command); err != nil {
-		return nil, fmt.Errorf("start lodestone-network on %s: %w", n.Name, err)
-	}
-	go func() {
-		_ = a.command.Wait()
-		close(a.done)
-	}()
-	return a, nil
-}
-
-// Start starts a node's agent.
-func (l *Lab) Start(n *Node) (err error) {
-	n.Agent, err = l.run(n, "agent", "--node="+n.Name, "--site="+filepath.Join(n.dir, "site.json"), "--state="+n.dir,
-		"--listen="+n.Address.String()+":7473", "-v=3")
-	return err
-}
-
-// Lanes is to how many gateways of other clusters packets go through from a node, with all connections.
-func (n *Node) Lanes() (up int, err error) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			return n.Dial(network, "", address)
-		}}}
-	response, err := client.Get("http://127.0.0.1:7475/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return len(allUp.FindAll(body, -1)), err
-}
-
-var allUp = regexp.MustCompile(`(?m)^lodestone_network_lane_connections.* 4$`)
-
-// Kill kills a node's agent, which has no time to do anything.
-func (n *Node) Kill() {
-	if n.Agent != nil {
-		_ = n.Agent.command.Process.Kill()
-		<-n.Agent.done
-		n.Agent = nil
-	}
-}
-
-// Remove has the program remove all from a node.
-func (l *Lab) Remove(n *Node) error {
-	a, err := l.run(n, "remove")
-	if err != nil {
-		return err
-	}
-	<-a.done
-	if !a.command.ProcessState.Success() {
-		return fmt.Errorf("remove: %s\n%s", a.command.ProcessState, a.Log())
-	}
-	return nil
-}
-
-// Keys has all gateways make their keys.
-func (l *Lab) Keys() error {
-	for _, n := range l.Nodes() {
-		if !n.Gateway {
-			continue
-		}
-		a, err := l.run(n, "key", "--state="+n.dir)
-		if err != nil {
-			return err
-		}
-		<-a.done
-		if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Site is what the nodes of a cluster are told where it is joined: home with all others, and these with home. West's and east's gateways
-// are dialed. Of each node the first pod may reach the other cluster, and be reached.
-func (l *Lab) Site(c *Cluster) *site.Site {
-	others := []*Cluster{l.Home}
-	if c == l.Home {
-		others = l.Clusters()[1:]
-	}
-	s := &site.Site{}
-	for _, n := range c.Nodes {
-		s.Nodes = append(s.Nodes, site.Node{Name: n.Name, Address: n.Address, Pods: []netip.Prefix{n.Range}, Gateway: n.Gateway})
-	}
-	for _, other := range others {
-		r := site.Remote{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges), Translations: c.Translations, MTU: 1500}
-		for _, n := range c.Nodes {
-			r.Pods = append(r.Pods, n.Pods[0].Address)
-		}
-		for _, n := range other.Nodes {
-			if n.Gateway {
-				g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
-				if other != l.Home {
-					g.Address = n.Address.String() + ":7473"
-				}
-				r.Gateways = append(r.Gateways, g)
-			}
-		}
-		s.Remotes = append(s.Remotes, r)
-	}
-	return s
-}
-
-// Tell tells all nodes of a cluster.
-func (l *Lab) Tell(c *Cluster, s *site.Site) error {
-	content, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	for _, n := range c.Nodes {
-		// In one step: what is half written is no Site.
-		path := filepath.Join(n.dir, "site.json")
-		if err := os.WriteFile(path+".new", content, 0o644); err != nil {
-			return err
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Join has the clusters joined, and starts the agents.
-func (l *Lab) Join() error { return l.joinNodes(func(*Node) bool { return true }) }
-
-// JoinBare has the two clusters joined by one gateway each, which are their only nodes: a lane and nothing else.
-func (l *Lab) JoinBare() error {
-	return l.joinNodes(func(n *Node) bool { return n == n.cluster.Nodes[1] })
-}
-
-func (l *Lab) joinNodes(part func(*Node) bool) error {
-	if err := l.Keys(); err != nil {
-		return err
-	}
-	for _, c := range l.Clusters() {
-		s := l.Site(c)
-		s.Nodes = slices.DeleteFunc(s.Nodes, func(n site.Node) bool { return !part(c.node(n.Name)) })
-		for i := range s.Remotes {
-			s.Remotes[i].Gateways = slices.DeleteFunc(s.Remotes[i].Gateways, func(g site.Gateway) bool {
-				return !slices.ContainsFunc(l.Nodes(), func(n *Node) bool { return n.Name == g.Name && part(n) })
-			})
-		}
-		if err := l.Tell(c, s); err != nil {
-			return err
-		}
-		for _, n := range c.Nodes {
-			if !part(n) {
-				continue
-			}
-			if n.Agent == nil {
-				if err := l.Start(n); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// Logs are the last lines of all agents.
-func (l *Lab) Logs() string {
-	var text strings.Builder
-	for _, n := range l.Nodes() {
-		if n.Agent != nil {
-			lines := strings.Split(strings.TrimSpace(n.Agent.Log()), "\n")
-			fmt.Fprintf(&text, "%s:\n%s\n", n.Name, strings.Join(lines[max(0, len(lines)-40):], "\n"))
-		}
-	}
-	return text.String()
 }
