@@ -484,7 +484,7 @@ func TestAVirtualClaimInTheStorageNamespaceIsNotServed(t *testing.T) {
 }
 
 // named finds tests in the table of attacks: a folder, a colon, a test.
-var named = regexp.MustCompile("`([a-z0-9/]+): (Test[A-Za-z0-9]+)`")
+var named = regexp.MustCompile("`([a-z0-9/-]+): (Test[A-Za-z0-9]+)`")
 
 // TestTheTestsThatSecurityNamesExist: the table of attacks promises only what is
 // tested.
