@@ -123,17 +123,23 @@ func (a *automatic) noteSilent() (answering []string) {
 // outage observes what decides whether a claim fails over. All of it is from caches: what may do harm is asked for again by the failover.
 func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, seen *attempts, answering []string) decide.Outage {
 	o := decide.Outage{Replica: replica, Now: time.Now(), Record: r}
-	if o.Record == nil {
+	if r == nil {
 		return o
 	}
-	o.Claim = controller.Get[corev1.PersistentVolumeClaim](a.Sources.Claims, replica.Namespace+"/"+o.Record.Claim)
-	if o.Claim != nil {
-		if volume := controller.Get[corev1.PersistentVolume](a.Sources.Volumes, o.Claim.Spec.VolumeName); volume != nil {
-			o.At = volume.Labels[keys.Cluster]
+	o.Moving = seen.tried != "" && o.Now.Sub(seen.at) < takenUp
+	for i := range r.Len() {
+		part := r.At(i)
+		affected := decide.AffectedClaim{Claim: controller.Get[corev1.PersistentVolumeClaim](a.Sources.Claims, replica.Namespace+"/"+part.Claim)}
+		if affected.Claim != nil {
+			if volume := controller.Get[corev1.PersistentVolume](a.Sources.Volumes, affected.Claim.Spec.VolumeName); volume != nil {
+				affected.At = volume.Labels[keys.Cluster]
+			}
 		}
+		o.Claims = append(o.Claims, affected)
+		o.Moving = o.Moving || a.Moving(part.ClaimUID)
 	}
-	o.Moving = a.Moving(o.Record.ClaimUID) || seen.tried != "" && o.Now.Sub(seen.at) < takenUp
-	if newest := o.Record.Newest(); newest != nil {
+	o.At = o.Claims[0].At
+	if newest := r.Newest(); newest != nil {
 		o.Tried = seen.tried == decide.FailoverName(newest)
 	}
 	if began := a.silent[o.At]; !began.IsZero() {
@@ -146,7 +152,7 @@ func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, se
 			}
 		}
 	}
-	if _, why := a.sites.Reach(o.Record.Head.Cluster); why != "" {
+	if _, why := a.sites.Reach(r.Head.Cluster); why != "" {
 		o.StandbyAway = why
 	}
 	if i := slices.IndexFunc(answering, func(id string) bool { return id != o.At }); i >= 0 {

@@ -17,9 +17,10 @@ import (
 type Outage struct {
 	Replica *v1alpha1.VolumeReplica
 	Record  *record.Record
-	// Claim is the claim, nil if it is gone, and At the cluster that has its data, empty if it has none.
-	Claim *corev1.PersistentVolumeClaim
-	At    string
+	// Claims are those of the replica, in its order.
+	Claims []AffectedClaim
+	// At is the cluster that has the data of the first claim, empty if it has none.
+	At string
 	// Silent is how long this process has seen that the API server of cluster At does not answer, without a break: 0 if it answers, or
 	// if it is not known. It is measured by a clock that is never set. Since is when the outage began, by home's clock.
 	Silent time.Duration
@@ -29,8 +30,28 @@ type Outage struct {
 	// if there is none.
 	StandbyAway string
 	Witness     string
-	// Moving says that a move holds the claim, Tried that this version was failed over to before.
+	// Moving says that a move holds one of the claims, Tried that this version was failed over to before.
 	Moving, Tried bool
+}
+
+// AffectedClaim is a claim of a replica in an outage.
+type AffectedClaim struct {
+	// Claim is nil if it is gone, and At the cluster that has its data, empty if it has none.
+	Claim *corev1.PersistentVolumeClaim
+	At    string
+}
+
+// left returns why the claim of a part is not one that can fail over with the data of cluster at; empty: it is.
+func (c AffectedClaim) left(part *record.Part, at string) string {
+	switch {
+	case c.Claim == nil || c.Claim.UID != part.ClaimUID || c.Claim.DeletionTimestamp != nil:
+		return fmt.Sprintf("claim %q is gone", part.Claim)
+	case c.At == "":
+		return fmt.Sprintf("claim %q has no volume", part.Claim)
+	case c.At != at:
+		return fmt.Sprintf("claim %q has its data in cluster %s", part.Claim, c.At)
+	}
+	return ""
 }
 
 // defaultAfter is how long a cluster must not have answered.
@@ -44,15 +65,19 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	switch {
 	case automatic == nil || replica.DeletionTimestamp != nil || o.Record == nil || o.Silent <= 0:
 		return nil, ""
-	case o.Claim == nil || o.Claim.UID != o.Record.ClaimUID || o.Claim.DeletionTimestamp != nil:
+	case o.Claims[0].left(&o.Record.Part, o.At) != "":
 		return nil, ""
 	case o.Moving && o.Tried:
 		return nil, "" // That is the failover.
 	case o.At == keys.Home || o.At == o.Record.Head.Cluster:
 		return nil, ""
 	}
+	claims, fails, does := fmt.Sprintf("claim %q", o.Record.Claim), "fails", "does not fail over by itself"
+	if o.Record.Len() > 1 {
+		claims, fails, does = "claims "+strings.Join(o.Record.Claims(), ", "), "fail", "do not fail over by themselves"
+	}
 	not := func(format string, args ...any) (*v1alpha1.VolumeMove, string) {
-		return nil, fmt.Sprintf("cluster %s does not answer, and claim %q does not fail over by itself: ", o.At, o.Claim.Name) +
+		return nil, fmt.Sprintf("cluster %s does not answer, and %s %s: ", o.At, claims, does) +
 			fmt.Sprintf(format, args...)
 	}
 	newest := o.Record.Newest()
@@ -62,6 +87,11 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	}
 	if automatic.MaxLoss != nil {
 		loss = automatic.MaxLoss.Duration
+	}
+	for i, claim := range o.Claims[1:] {
+		if why := claim.left(&o.Record.Others[i], o.At); why != "" {
+			return not("%s, and all of them fail over together or none", why)
+		}
 	}
 	switch {
 	case newest == nil:
@@ -80,11 +110,11 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	case o.Witness == "":
 		return not("no other remote cluster answers either, so home may be the one that is cut off; fail over by kubectl lodestone failover")
 	case o.Silent < after:
-		return nil, fmt.Sprintf("cluster %s does not answer: claim %q fails over to cluster %s once that has been so for %s", o.At, o.Claim.Name,
+		return nil, fmt.Sprintf("cluster %s does not answer: %s %s over to cluster %s once that has been so for %s", o.At, claims, fails,
 			o.Record.Head.Cluster, after)
 	}
-	why = fmt.Sprintf("cluster %s has not answered for %s: claim %q fails over to version %s in cluster %s", o.At, o.Silent.Round(time.Second),
-		o.Claim.Name, newest.Name, o.Record.Head.Cluster)
+	why = fmt.Sprintf("cluster %s has not answered for %s: %s %s over to version %s in cluster %s", o.At, o.Silent.Round(time.Second),
+		claims, fails, newest.Name, o.Record.Head.Cluster)
 	return &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Namespace: replica.Namespace, Name: FailoverName(newest)},
 		Spec: v1alpha1.VolumeMoveSpec{

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -15,6 +16,12 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
+
+// affected is a claim whose data is in a cluster.
+func affected(name string, uid types.UID, at string) decide.AffectedClaim {
+	return decide.AffectedClaim{At: at,
+		Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: uid}}}
+}
 
 // lost is an outage of west after which claim data fails over to home: each condition is met, by a second.
 func lost() decide.Outage {
@@ -34,7 +41,7 @@ func lost() decide.Outage {
 				{Number: 7, Content: record.Content{Name: "replica-r-v7-2"}, Cut: now.Add(-5*time.Minute - time.Second - 2*time.Minute)},
 				{Number: 8, Content: record.Content{Name: "replica-r-v8-3"}, Cut: now, Going: true},
 			}},
-		Claim:  &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "c"}},
+		Claims: []decide.AffectedClaim{affected("data", "c", "west")},
 		At:     "west",
 		Silent: 5*time.Minute + time.Second, Since: now.Add(-5*time.Minute - time.Second), Now: now,
 		Witness: "east",
@@ -62,9 +69,9 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 		"the replica is being deleted":     {func(o *decide.Outage) { o.Replica.DeletionTimestamp = &metav1.Time{Time: o.Now} }, ""},
 		"it has not begun":                 {func(o *decide.Outage) { o.Record = nil }, ""},
 		"the cluster answers":              {func(o *decide.Outage) { o.Silent = 0 }, ""},
-		"the claim is gone":                {func(o *decide.Outage) { o.Claim = nil }, ""},
-		"the claim is another one":         {func(o *decide.Outage) { o.Claim.UID = "d" }, ""},
-		"the claim is being deleted":       {func(o *decide.Outage) { o.Claim.DeletionTimestamp = &metav1.Time{Time: o.Now} }, ""},
+		"the claim is gone":                {func(o *decide.Outage) { o.Claims[0].Claim = nil }, ""},
+		"the claim is another one":         {func(o *decide.Outage) { o.Claims[0].Claim.UID = "d" }, ""},
+		"the claim is being deleted":       {func(o *decide.Outage) { o.Claims[0].Claim.DeletionTimestamp = &metav1.Time{Time: o.Now} }, ""},
 		"the data is at home":              {func(o *decide.Outage) { o.At = keys.Home; o.Record.Head.Cluster = "east" }, ""},
 		"the data is where the copies are": {func(o *decide.Outage) { o.Record.Head.Cluster = "west" }, ""},
 		"nothing is sealed": {func(o *decide.Outage) { o.Record.Sealed = nil },
@@ -92,6 +99,40 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 			} else {
 				assert.Contains(t, why, row.why)
 			}
+		})
+	}
+}
+
+// TestClaimsOfOneMomentFailOverTogether: all of them, and none where that of one is not lost with the others.
+func TestClaimsOfOneMomentFailOverTogether(t *testing.T) {
+	group := func() decide.Outage {
+		o := lost()
+		o.Replica.Spec.Claims = []string{"data", "wal"}
+		o.Record.Others = []record.Part{{Claim: "wal", ClaimUID: "w", Head: backing.Ref{Cluster: keys.Home}}}
+		o.Claims = append(o.Claims, affected("wal", "w", "west"))
+		return o
+	}
+	move, why := group().FailsOver()
+	require.NotNil(t, move)
+	assert.Equal(t, []string{"data", "wal"}, move.Spec.Claims)
+	assert.Equal(t, `cluster west has not answered for 5m1s: claims data, wal fail over to version replica-r-v7-2 in cluster home`, why)
+	for name, row := range map[string]struct {
+		other decide.AffectedClaim
+		why   string
+	}{
+		"gone":                 {decide.AffectedClaim{}, `claim "wal" is gone`},
+		"another one":          {affected("wal", "x", "west"), `claim "wal" is gone`},
+		"without a volume":     {affected("wal", "w", ""), `claim "wal" has no volume`},
+		"in another cluster":   {affected("wal", "w", "east"), `claim "wal" has its data in cluster east`},
+		"where its copies are": {affected("wal", "w", keys.Home), `claim "wal" has its data in cluster home`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := group()
+			o.Claims[1] = row.other
+			move, why := o.FailsOver()
+			assert.Nil(t, move)
+			assert.Equal(t, "cluster west does not answer, and claims data, wal do not fail over by themselves: "+row.why+
+				", and all of them fail over together or none", why)
 		})
 	}
 }
