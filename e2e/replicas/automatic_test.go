@@ -19,29 +19,73 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// third registers a third cluster at home, without storage: all it does is to answer.
-func third(t *testing.T) {
+// startThird starts a third cluster.
+func startThird(t *testing.T) *testbed.Cluster {
 	t.Helper()
 	started, err := testbed.Start(t.Context(), testbed.Config{Name: "third"})
 	require.NoError(t, err)
-	cluster := started[0]
-	t.Cleanup(cluster.Stop)
-	_, err = cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
+	t.Cleanup(started[0].Stop)
+	return started[0]
+}
+
+// third registers a third cluster at home, without storage and without an agent: all it does is to answer.
+func third(t *testing.T) {
+	t.Helper()
+	cluster := startThird(t)
+	_, err := cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
 	require.NoError(t, err)
 	kubeconfig, err := cluster.ServiceAccountKubeconfig(t.Context(), "lodestone-volumes", "lodestone-home")
 	require.NoError(t, err)
-	require.NoError(t, bed.Register(t.Context(), "third", kubeconfig))
+	registerThird(t, kubeconfig)
+}
+
+// probingThird registers a third cluster whose agent probes a server in west's place, and returns what changes that server.
+func probingThird(t *testing.T, server string) (change func(server string)) {
+	t.Helper()
+	cluster := startThird(t)
+	_, err := cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote"))
+	require.NoError(t, err)
+	_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "--all", "crd", "--timeout=30s")
+	require.NoError(t, err)
+	agents, err := clients.NewRemoteClient(cluster.AdminConfig())
+	require.NoError(t, err)
+	at := &fabric.Fabric{Home: bed.Home, West: cluster, Agents: agents}
+	program, err := at.StartAgent(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, program.Stop()) })
+	kubeconfig, err := at.Tenant(t.Context(), func(home *remotev1alpha1.HomeCluster) {
+		home.Spec.Probes = []remotev1alpha1.ClusterProbe{{Cluster: "west", Server: server}}
+	})
+	require.NoError(t, err)
+	registerThird(t, kubeconfig)
+	home, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+	return func(server string) {
+		_, err := agents.HomeClusters().Patch(t.Context(), home, types.MergePatchType,
+			[]byte(`{"spec":{"probes":[{"cluster":"west","server":"`+server+`"}]}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// registerThird has home know the third cluster, without a node, until the test ends.
+func registerThird(t *testing.T, kubeconfig []byte) {
+	t.Helper()
+	require.NoError(t, bed.Register(t.Context(), "third", kubeconfig, func(spec *v1alpha1.RemoteClusterSpec) {
+		spec.VirtualNode = v1alpha1.VirtualNodeDisabled
+	}))
 	t.Cleanup(func() {
 		require.NoError(t, bed.Remotes.Delete(context.Background(), "third", metav1.DeleteOptions{}))
 		await.Until(t, "RemoteCluster third is gone", func() bool {
 			_, err := bed.Remotes.Get(context.Background(), "third", metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
+		require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(context.Background(), "third", metav1.DeleteOptions{}))
 	})
 	require.NoError(t, bed.AwaitReady(t.Context(), "third", metav1.ConditionTrue))
 }
@@ -134,4 +178,43 @@ func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testi
 	removes(t, made)
 	removes(t, other)
 	beyond(t, namespace, counted(t, at)+5)
+}
+
+// TestNothingFailsOverByItselfWhileAnotherClusterReachesTheOneThatHomeDoesNot: the agent of a third cluster probes it, as its owner says.
+func TestNothingFailsOverByItselfWhileAnotherClusterReachesTheOneThatHomeDoesNot(t *testing.T) {
+	testbed.NotInShort(t)
+	namespace := space(t)
+	counts(t, namespace, virtual, "west")
+	made := replicate(t, namespace, keys.Home)
+	sealed(t, made, time.Time{})
+	// What answers in the place of west's API server is home's: the network between home and west alone is cut.
+	change := probingThird(t, bed.Home.AdminConfig().Host)
+	_, err := objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType,
+		[]byte(`{"spec":{"automaticFailover":{"after":"10s","maxLoss":"1h"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.NoError(t, bed.West.PauseAPIServer())
+	resume := sync.OnceValue(bed.West.ResumeAPIServer)
+	t.Cleanup(func() { _ = resume() })
+	saidOf(t, made, "NotFailedOver", "it answers cluster third, whose owner has it probed")
+	moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, moves.Items)
+
+	// An API server that takes connections and answers nothing does not answer there either.
+	change(bed.West.AdminConfig().Host)
+	var over *v1alpha1.VolumeMove
+	await.Until(t, "the claim fails over", func() bool {
+		moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		if len(moves.Items) == 1 {
+			over = &moves.Items[0]
+		}
+		return over != nil
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	over = inPhase(t, over, v1alpha1.MoveRetain)
+	require.NoError(t, resume())
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	act(t, over, v1alpha1.ActionFinalize)
+	inPhase(t, over, v1alpha1.MoveDone)
+	removes(t, made)
 }

@@ -37,6 +37,8 @@ type automatic struct {
 	// is set makes no outage longer.
 	silent map[string]time.Time
 	known  map[types.UID]*attempts
+	// probes is what other clusters say of those, by the name of the one that says it.
+	probes map[string]*probing
 }
 
 // attempts is what is remembered of a replica.
@@ -74,8 +76,10 @@ func (a *automatic) look(ctx context.Context) {
 	answering := a.noteSilent()
 	if len(a.silent) == 0 {
 		clear(a.known)
+		clear(a.probes)
 		return
 	}
+	a.askProbes(ctx, answering)
 	running, records := 0, a.Records.all()
 	var due []failover
 	for replica := range controller.Each[v1alpha1.VolumeReplica](a.Objects) {
@@ -155,6 +159,7 @@ func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, se
 	if _, why := a.sites.Reach(r.Head.Cluster); why != "" {
 		o.StandbyAway = why
 	}
+	o.Probes = a.probesOf(o.At, answering, o.Now)
 	if i := slices.IndexFunc(answering, func(id string) bool { return id != o.At }); i >= 0 {
 		o.Witness = answering[i]
 	}

@@ -157,7 +157,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	var beside errgroup.Group
 	beside.Go(func() error { return c.runWanted(ctx) })
-	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{}}
+	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{},
+		probes: map[string]*probing{}}
 	beside.Go(func() error { return failing.run(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
 	for _, w := range c.active {

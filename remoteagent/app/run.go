@@ -24,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/remoteagent/namespaces"
 	"github.com/lodestone-storage/lodestone/remoteagent/offer"
 	"github.com/lodestone-storage/lodestone/remoteagent/pods"
+	"github.com/lodestone-storage/lodestone/remoteagent/probes"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 	"github.com/lodestone-storage/lodestone/remoteagent/tenancy"
 )
@@ -81,6 +82,7 @@ func Run(ctx context.Context, config *Config) error {
 		SettleTime: config.SettleTime, Workers: config.Workers,
 	})
 	offers := offer.New(objects, from)
+	probing := probes.New(objects, from)
 	healer := healing.New(healing.Config{Client: client, Sources: from, Recorder: recorder, Metrics: healingMetrics})
 	// Every replica watches them, so that the next leader knows who is connected.
 	if err := watchHeartbeats(from, heartbeats, homes); err != nil {
@@ -100,11 +102,11 @@ func Run(ctx context.Context, config *Config) error {
 	return process.Lead(ctx, func(ctx context.Context) error {
 		// The handlers are added only now: the queues of a replica that does not lead are never
 		// emptied.
-		if err := errors.Join(homes.Watch(), requests.Watch(), shadowPods.Watch(), offers.Watch(), healer.Watch()); err != nil {
+		if err := errors.Join(homes.Watch(), requests.Watch(), shadowPods.Watch(), offers.Watch(), probing.Watch(), healer.Watch()); err != nil {
 			return err
 		}
 		var working sync.WaitGroup
-		for _, work := range []func(context.Context){homes.Run, requests.Run, shadowPods.Run, offers.Run, healer.Run} {
+		for _, work := range []func(context.Context){homes.Run, requests.Run, shadowPods.Run, offers.Run, probing.Run, healer.Run} {
 			working.Go(func() { work(ctx) })
 		}
 		working.Wait()

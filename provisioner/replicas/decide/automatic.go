@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,8 +31,20 @@ type Outage struct {
 	// if there is none.
 	StandbyAway string
 	Witness     string
+	// Probes is what the agents of other clusters find that are to probe cluster At.
+	Probes []Probe
 	// Moving says that a move holds one of the claims, Tried that this version was failed over to before.
 	Moving, Tried bool
+}
+
+// Probe is what the agent of one cluster finds of another one.
+type Probe struct {
+	// By is the cluster whose agent it is, and Answers says that the other one answered it.
+	By      string
+	Answers bool
+	// Fresh says that it was seen to say so a short time ago. What it says is not known otherwise, unless it is Answers: that may be
+	// written once for a long time.
+	Fresh bool
 }
 
 // AffectedClaim is a claim of a replica in an outage.
@@ -112,6 +125,16 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	case o.Silent < after:
 		return nil, fmt.Sprintf("cluster %s does not answer: %s %s over to cluster %s once that has been so for %s", o.At, claims, fails,
 			o.Record.Head.Cluster, after)
+	}
+	for _, probe := range o.Probes {
+		if probe.Answers {
+			return not("it answers cluster %s, whose owner has it probed, so home may be the one that is cut off; fail over by kubectl lodestone "+
+				"failover if it is lost all the same", probe.By)
+		}
+	}
+	if len(o.Probes) > 0 && !slices.ContainsFunc(o.Probes, func(p Probe) bool { return p.Fresh }) {
+		return not("cluster %s, whose owner has it probed, has not said within the last minute that it does not answer there either; see its "+
+			"remote agent, or fail over by kubectl lodestone failover", o.Probes[0].By)
 	}
 	why = fmt.Sprintf("cluster %s has not answered for %s: %s %s over to version %s in cluster %s", o.At, o.Silent.Round(time.Second),
 		claims, fails, newest.Name, o.Record.Head.Cluster)

@@ -84,9 +84,18 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 		"more than is said": {func(o *decide.Outage) {
 			o.Replica.Spec.AutomaticFailover.MaxLoss = &metav1.Duration{Duration: time.Minute}
 		}, "more than maxLoss of 1m0s"},
-		"the standby is away":            {func(o *decide.Outage) { o.StandbyAway = "cluster east is away" }, "cluster east is away"},
-		"home may be cut off":            {func(o *decide.Outage) { o.Witness = "" }, "home may be the one that is cut off"},
-		"it was not silent for long":     {func(o *decide.Outage) { o.Silent -= 2 * time.Second }, `fails over to cluster home once that has been so for 5m0s`},
+		"the standby is away":        {func(o *decide.Outage) { o.StandbyAway = "cluster east is away" }, "cluster east is away"},
+		"home may be cut off":        {func(o *decide.Outage) { o.Witness = "" }, "home may be the one that is cut off"},
+		"it was not silent for long": {func(o *decide.Outage) { o.Silent -= 2 * time.Second }, `fails over to cluster home once that has been so for 5m0s`},
+		"another cluster reaches it": {func(o *decide.Outage) {
+			o.Probes = []decide.Probe{{By: "north", Fresh: true}, {By: "east", Answers: true}}
+		}, "it answers cluster east, whose owner has it probed, so home may be the one that is cut off"},
+		"what is to probe it says nothing": {func(o *decide.Outage) { o.Probes = []decide.Probe{{By: "east"}} },
+			"cluster east, whose owner has it probed, has not said within the last minute"},
+		"it is too early for what another cluster says": {func(o *decide.Outage) {
+			o.Silent -= 2 * time.Second
+			o.Probes = []decide.Probe{{By: "east", Answers: true}}
+		}, `fails over to cluster home once that has been so for 5m0s`},
 		"by default it takes 10 minutes": {func(o *decide.Outage) { o.Replica.Spec.AutomaticFailover.After = nil }, "for 10m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,6 +110,13 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAClaimFailsOverByItselfOnceWhatProbesTheClusterDoesNotReachIt(t *testing.T) {
+	o := lost()
+	o.Probes = []decide.Probe{{By: "east"}, {By: "north", Fresh: true}}
+	move, _ := o.FailsOver()
+	assert.NotNil(t, move)
 }
 
 // TestClaimsOfOneMomentFailOverTogether: all of them, and none where that of one is not lost with the others.

@@ -108,6 +108,32 @@ type HomeClusterSpec struct {
 	//
 	// +optional
 	Replicas *ReplicaPolicy `json:"replicas,omitempty"`
+
+	// Probes are API servers of other clusters, which the remote agent here asks time and again whether they answer.
+	// So the home cluster knows of one that it does not reach itself whether it is reached from here, before a claim
+	// fails over by itself.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	// +kubebuilder:validation:MaxItems=16
+	Probes []ClusterProbe `json:"probes,omitempty"`
+}
+
+// ClusterProbe is an API server that the remote agent asks whether it answers.
+type ClusterProbe struct {
+	// Cluster is the name of its RemoteCluster at home.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Cluster string `json:"cluster"`
+
+	// Server is its address as it is reached from here. Nothing is sent but a request without credentials, and every
+	// answer counts, also one that refuses.
+	//
+	// +kubebuilder:validation:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="isURL(self) && url(self).getScheme() == 'https' && url(self).getHostname() != '' && url(self).getQuery().size() == 0",message="server is an address such as https://192.0.2.10:6443"
+	Server string `json:"server"`
 }
 
 // ReplicaPolicy bounds what a home cluster does with second copies of its volumes.
@@ -253,6 +279,23 @@ type HomeClusterStatus struct {
 	//
 	// +optional
 	Pods int32 `json:"pods"`
+
+	// Probes says which of spec.probes answer.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	Probes []ProbeResult `json:"probes,omitempty"`
+}
+
+// ProbeResult is whether an API server answers the remote agent.
+type ProbeResult struct {
+	// Cluster is that of spec.probes.
+	Cluster string `json:"cluster"`
+	// Answers says that it answered when it was asked last.
+	Answers bool `json:"answers"`
+	// LastProbe is when it was asked, by the agent's clock: with every change, and time and again while it does not answer.
+	LastProbe metav1.Time `json:"lastProbe"`
 }
 
 // NodeSummary is what the nodes of a cluster have in common.
