@@ -125,7 +125,7 @@ func storage(ctx context.Context) error {
 	}
 	_, err = bed.Home.Client().StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: virtual}, Provisioner: keys.Driver,
-		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), AllowVolumeExpansion: ptr.To(true),
 		Parameters: map[string]string{keys.LocalClass: homeDriver, keys.RemoteClass: westDriver,
 			keys.Classes: strings.Join([]string{homeDriver, westDriver, plainDriver, fabric.WestWait}, ",")},
 	}, metav1.CreateOptions{})

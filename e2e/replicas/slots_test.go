@@ -193,3 +193,38 @@ func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 	removes(t, made)
 	beyond(t, namespace, has)
 }
+
+// TestAClaimThatHasGrownSinceItsVersionGetsTheSlotAndThenTheRoom: the slot is as small as the claim was, and grows with the claim.
+func TestAClaimThatHasGrownSinceItsVersionGetsTheSlotAndThenTheRoom(t *testing.T) {
+	testbed.NotInShort(t)
+	t.Parallel()
+	namespace := space(t)
+	counts(t, namespace, virtual, "west")
+	made := replicate(t, namespace, keys.Home, func(r *v1alpha1.VolumeReplica) { r.Spec.Versions.In = v1alpha1.InSlots })
+	sealed(t, made, time.Time{})
+	now := pause(t, made)
+	slot := slotWith(t, bed.Home, made, now.Status.Standbys[0].Versions[0].Name)
+	has := counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name))
+
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	_, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`),
+		metav1.PatchOptions{})
+	require.NoError(t, err)
+	room := func() string {
+		claim := await.Claim(t, bed.Home.Client(), namespace, "data")
+		return claim.Status.Capacity.Storage().String()
+	}
+	await.Until(t, "the claim grows", func() bool { return room() == "3Gi" }, func() any { return room() })
+
+	over := inPhase(t, failOver(t, "over", made, "", v1alpha1.FenceProven), v1alpha1.MoveRetain)
+	assert.Equal(t, slot.UID, await.Claim(t, bed.Home.Client(), slot.Namespace, slot.Name).UID)
+	beyond(t, namespace, has)
+	await.Until(t, "the slot grows", func() bool {
+		grown := await.Claim(t, bed.Home.Client(), slot.Namespace, slot.Name)
+		return grown.Status.Capacity.Storage().String() == "3Gi" && room() == "3Gi"
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	act(t, over, v1alpha1.ActionFinalize)
+	inPhase(t, over, v1alpha1.MoveDone)
+	removes(t, made)
+	beyond(t, namespace, has)
+}

@@ -31,6 +31,9 @@ type VolumeInput struct {
 	// and access modes are taken, and it may be nil while the backing claim
 	// waits for its first pod.
 	Real *corev1.PersistentVolume
+	// MayBeSmaller lets the real volume be smaller than the claim asks for, as for a claim that names its volume already: that binds to
+	// it, and the volume is to grow then.
+	MayBeSmaller bool
 }
 
 // NewVolume returns the virtual volume: the PersistentVolume at home that is bound to a virtual claim and refers to
@@ -101,14 +104,14 @@ func attributes(claim *corev1.PersistentVolumeClaim) *string {
 }
 
 // capacity is the real volume's, or what the claim asks for while there is none.
-// A claim never binds to a volume that is smaller than it asks for.
+// A claim that looks for a volume never binds to one that is smaller than it asks for.
 func capacity(in VolumeInput) (resource.Quantity, error) {
 	want := in.Claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if in.Real == nil {
 		return want, nil
 	}
 	have := in.Real.Spec.Capacity[corev1.ResourceStorage]
-	if have.Cmp(want) < 0 {
+	if have.Cmp(want) < 0 && (!in.MayBeSmaller || have.Sign() <= 0) {
 		return have, fmt.Errorf("build volume %s: the real volume %s has %s, less than the %s that the claim asks for: its storage class broke "+
 			"its promise, delete the claim and ask for less", in.Name, in.Real.Name, have.String(), want.String())
 	}

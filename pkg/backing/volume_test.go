@@ -175,6 +175,19 @@ func TestNewVolumeRefuses(t *testing.T) {
 	}
 }
 
+func TestANewVolumeOfAClaimThatNamesItMayBeSmaller(t *testing.T) {
+	small := real()
+	small.Spec.Capacity = ofSize("1000Mi")
+	in := input(t, "west", small)
+	in.MayBeSmaller = true
+	pv, err := backing.NewVolume(in)
+	require.NoError(t, err)
+	assert.Equal(t, ofSize("1000Mi"), pv.Spec.Capacity)
+	small.Spec.Capacity = nil
+	_, err = backing.NewVolume(in)
+	assert.ErrorContains(t, err, "less than the 1Gi")
+}
+
 func TestAccessModesOfANewVolume(t *testing.T) {
 	type modes = []corev1.PersistentVolumeAccessMode
 	for name, test := range map[string]struct{ claim, real, want modes }{

@@ -201,7 +201,7 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			continue
 		}
 		var err error
-		if seen.New, err = c.targetVolume(&r.Claims[i], *seen); err != nil {
+		if seen.New, err = c.targetVolume(r, &r.Claims[i], *seen); err != nil {
 			seen.NewError = err.Error()
 		}
 	}
