@@ -65,7 +65,7 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, bed.Remotes.Delete(context.Background(), "east", metav1.DeleteOptions{})) })
 	_, err = bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "stands-for-east",
-		Labels: map[string]string{keys.Cluster: "east"}}}, metav1.CreateOptions{})
+		Labels: map[string]string{keys.Cluster: "east"}}, Spec: corev1.NodeSpec{ProviderID: "lodestone://east"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		assert.NoError(t, bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "stands-for-east", metav1.DeleteOptions{}))
