@@ -157,7 +157,7 @@ func lies(t *testing.T, l *netlab.Lab, from, other *netlab.Cluster) {
 	for _, p := range []*netlab.Pod{named, unnamed, home} {
 		heard, err := p.ListenPacket(netip.AddrPortFrom(p.Address, 9001).String())
 		require.NoError(t, err)
-		defer heard.Close()
+		t.Cleanup(func() { _ = heard.Close() })
 		listen[p] = func() string {
 			require.NoError(t, heard.SetReadDeadline(time.Now().Add(500*time.Millisecond)))
 			buffer := make([]byte, 100)

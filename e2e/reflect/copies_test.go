@@ -589,7 +589,8 @@ func TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt(t *testing.T)
 		assert.NoError(t, w.remotes.Delete(context.Background(), "west", metav1.DeleteOptions{}))
 	})
 	// West's own range is that by which home reaches north: west reaches it by another one.
-	w.homePods = remotecluster.Translations{{PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), ReachedAs: netip.MustParsePrefix("100.76.0.0/16")}}
+	w.homePods = remotecluster.Translations{{PodCIDR: netip.MustParsePrefix("10.244.0.0/16"),
+		ReachedAs: netip.MustParsePrefix("100.76.0.0/16")}}
 	for _, cluster := range []string{"east", "north"} {
 		name := cluster + "-" + w.homeID
 		_, err := home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,

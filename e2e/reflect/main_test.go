@@ -60,7 +60,8 @@ func TestMain(m *testing.M) {
 		_, roles := west.Kubectl(ctx, "", "apply", "-k", filepath.Join(remote, "home"))
 		_, objects := west.Kubectl(ctx, "", "apply", "-f", filepath.Join(remote, "crds"))
 		_, ready := west.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/namespacerequests.remote.lodestone.dev", "--timeout=30s")
-		_, remotes := home.Kubectl(ctx, "", "apply", "-f", filepath.Join("..", "..", "deploy", "base", "crds", "lodestone.dev_remoteclusters.yaml"))
+		_, remotes := home.Kubectl(ctx, "", "apply", "-f",
+			filepath.Join("..", "..", "deploy", "base", "crds", "lodestone.dev_remoteclusters.yaml"))
 		_, served := home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s")
 		if err := errors.Join(namespace, roles, objects, ready, remotes, served); err != nil {
 			return fmt.Errorf("prepare home and west: %w", err)

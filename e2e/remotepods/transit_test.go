@@ -33,10 +33,12 @@ func installNetwork(t *testing.T) (home, west *clients.NetworkLinks) {
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 		_, err := cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(tree, "network", "program", "crds"))
 		require.NoError(t, err)
-		_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/networklinks.network.lodestone.dev", "--timeout=30s")
+		_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/networklinks.network.lodestone.dev",
+			"--timeout=30s")
 		require.NoError(t, err)
 	}
-	for _, file := range []string{filepath.Join("network", "program", "namespace.yaml"), filepath.Join("components", "network", "virtualnode.yaml")} {
+	for _, file := range []string{filepath.Join("network", "program", "namespace.yaml"),
+		filepath.Join("components", "network", "virtualnode.yaml")} {
 		_, err := bed.Home.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(tree, file))
 		require.NoError(t, err)
 	}
@@ -47,8 +49,8 @@ func installNetwork(t *testing.T) (home, west *clients.NetworkLinks) {
 	return home, west
 }
 
-// TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther has the network programs of home and west say what they let in, and looks at what
-// west is told, and at the endpoints that pods in west find. East is a RemoteCluster that nobody reaches.
+// TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther has the network programs of home and west say what they let in, and looks at
+// what west is told, and at the endpoints that pods in west find. East is a RemoteCluster that nobody reaches.
 func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	namespace := open(t)
 	home, west := installNetwork(t)

@@ -70,15 +70,17 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 	var others, behind, taken remotecluster.PodRanges // behind are reached through home; taken is all that is in use somewhere
 	var shared []networkv1alpha1.PodTranslation
 	for i := range s.Remotes {
-		if r := &s.Remotes[i]; r.Name != p.Name {
-			own, _ := remotecluster.ParsePodRanges(r.Spec.PodCIDRs)
-			others = append(others, reachedOf(r)...)
-			if before.PodTransit == v1alpha1.TransitEnabled && r.Spec.PodTransit == v1alpha1.TransitEnabled {
-				behind = append(behind, only4(reachedOf(r))...)
-			}
-			taken = append(taken, own...)
-			shared = append(shared, r.Spec.HomePodTranslations...)
+		r := &s.Remotes[i]
+		if r.Name == p.Name {
+			continue
 		}
+		own, _ := remotecluster.ParsePodRanges(r.Spec.PodCIDRs)
+		others = append(others, reachedOf(r)...)
+		if before.PodTransit == v1alpha1.TransitEnabled && r.Spec.PodTransit == v1alpha1.TransitEnabled {
+			behind = append(behind, only4(reachedOf(r))...)
+		}
+		taken = append(taken, own...)
+		shared = append(shared, r.Spec.HomePodTranslations...)
 	}
 	taken = slices.Concat(taken, others, here, far)
 	for _, one := range slices.Concat(shared, before.PodTranslations, before.HomePodTranslations) {

@@ -193,7 +193,8 @@ func TestANamespaceKeepsWhichClustersItMayUse(t *testing.T) {
 	kept, err := transform(n)
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{keys.OffloadClusters: "west"}, kept.(*corev1.Namespace).Annotations)
-	p, err := transform(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"}, Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.2.0.5"}}}})
+	p, err := transform(&corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"},
+		Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.2.0.5"}}}})
 	require.NoError(t, err)
 	found, ok := podOf(p.(*corev1.Pod))
 	require.True(t, ok)

@@ -103,6 +103,6 @@ func TestTheConditionSaysWhichClustersAreReached(t *testing.T) {
 		{Cluster: "zoo", Accepted: true}, {Cluster: "east", Accepted: true}}
 	assert.Equal(t, []string{"east", "zoo"}, reachedThroughHome(home))
 	assert.Empty(t, reachedThroughHome(nil))
-	assert.Equal(t, "pods of both clusters reach each other: 2 ways between pods are probed all the time; pods there and in east, zoo reach each "+
-		"other through home; north is not reached through home: cluster north: not allowed", ready("west", terms{}, home, west, now).Message)
+	assert.Equal(t, "pods of both clusters reach each other: 2 ways between pods are probed all the time; pods there and in east, zoo reach "+
+		"each other through home; north is not reached through home: cluster north: not allowed", ready("west", terms{}, home, west, now).Message)
 }

@@ -188,8 +188,8 @@ func hosts(addresses []netip.Addr) (prefixes []netip.Prefix) {
 }
 
 // transit lets pods of one cluster that are named for another one reach those there that are named for the first, where each of the two
-// clusters names the other: from the lane of the one into that of the other, on this gateway or on the next, where this one has no lane that
-// is up. Nothing else goes from lane to lane, and nothing goes through the tunnel twice.
+// clusters names the other: from the lane of the one into that of the other, on this gateway or on the next, where this one has no lane
+// that is up. Nothing else goes from lane to lane, and nothing goes through the tunnel twice.
 func transit(remotes []site.Remote) (sets []Set, rules []Match) {
 	for i := range remotes {
 		for j := range remotes {
