@@ -156,6 +156,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 			`"reachedAs": "100.64.0.0/16"}]}`, "each podCIDR of podTranslations is one of podCIDRs"},
 		{"RemoteCluster", `{"podNetwork": "Routed", "homePodTranslations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]}`,
 			"podTranslations and homePodTranslations need podNetwork Fabric"},
+		{"RemoteCluster", `{"podTransit": "Maybe"}`, "supported values"},
 		{"RemoteCluster", `{"podBandwidthLimit": 65535}`, "at least 64Ki"},
 		{"RemoteCluster", `{"podBandwidthLimit": "-5Mi"}`, "at least 64Ki"},
 		{"RemoteCluster", `{"homeServer": "home:6443"}`, "homeServer is the address of home's API server"},
@@ -187,6 +188,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "bandwidthLimit": "1Ki"}}`, "at least 64Ki"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "bandwidthLimit": "fast"}}`, "spec.network.bandwidthLimit"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.244.0.1/16"]}}`, "each of podCIDRs is a range of addresses"},
+		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "transitPodCIDRs": ["10.3.0.1/16"]}}`, "each of transitPodCIDRs is a range of addresses"},
 
 		{"ShadowPod", `{"home": null}`, "spec.home: Required value"},
 	} {

@@ -163,7 +163,31 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 		}
 		s.Remotes = append(s.Remotes, r)
 	}
+	if l.Transit {
+		l.addTransit(c, s)
+	}
 	return s
+}
+
+// addTransit adds what home carries between the others.
+func (l *Lab) addTransit(c *Cluster, s *site.Site) {
+	for _, one := range l.Clusters()[1:] {
+		for _, other := range l.Clusters()[1:] {
+			switch {
+			case one == other:
+			case c == one:
+				s.Remotes[0].Behind = append(s.Remotes[0].Behind, site.Behind{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges),
+					MTU: 1500})
+			case c == l.Home:
+				i := slices.IndexFunc(s.Remotes, func(r site.Remote) bool { return r.Name == one.Name })
+				t := site.Transit{To: other.Name}
+				for _, n := range one.Nodes {
+					t.Pods = append(t.Pods, n.Pods[0].Reached)
+				}
+				s.Remotes[i].Transit = append(s.Remotes[i].Transit, t)
+			}
+		}
+	}
 }
 
 // Tell tells all nodes of a cluster.

@@ -22,7 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
-// Lab is two clusters, home and west, whose pod networks know nothing of each other, or a third one, too, east, which is joined with home
+// Lab is two clusters, home and west, whose pod networks know nothing of each other, or a third one, too, east, which has a cable to home
 // alone. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows those of the
 // clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with CAP_NET_ADMIN and
 // nothing else.
@@ -30,6 +30,8 @@ type Lab struct {
 	Home, West *Cluster
 	// East is nil unless it was asked for.
 	East *Cluster
+	// Transit: home carries between west and east what their first pods send to each other.
+	Transit bool
 
 	dir, program string
 	made         []*Namespace
@@ -94,6 +96,8 @@ type Settings struct {
 	OneRange bool
 	// Three: there is a third cluster.
 	Three bool
+	// Transit: home carries between the other two, once they are joined.
+	Transit bool
 	// Strict: nodes filter by the reverse path.
 	Strict bool
 	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
@@ -108,7 +112,7 @@ const user = 65532
 
 // New makes the clusters, without agents.
 func New(ctx context.Context, settings Settings) (l *Lab, err error) {
-	l = &Lab{}
+	l = &Lab{Transit: settings.Transit}
 	defer func() {
 		if err != nil {
 			l.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Namespace is a network namespace: a node, a pod, or what is between them.
@@ -229,6 +230,19 @@ func (n *Namespace) Route(to, via, link string) error {
 		return fmt.Errorf("add a route from %s to %s: %w", n.Name, to, err)
 	}
 	return nil
+}
+
+// Lose has all packets to a range get lost, or no longer.
+func (n *Namespace) Lose(to string, lost bool) error {
+	_, prefix, err := net.ParseCIDR(to)
+	if err != nil {
+		return err
+	}
+	hole := &netlink.Route{Dst: prefix, Type: unix.RTN_BLACKHOLE}
+	if lost {
+		return n.links.RouteAdd(hole)
+	}
+	return n.links.RouteDel(hole)
 }
 
 // Address4 gives a link addresses.

@@ -1,6 +1,9 @@
 package reflect
 
 import (
+	"context"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +19,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/needs"
 )
 
@@ -566,4 +571,65 @@ func TestHomeTokenTravelsOnlyOnRequestBoundToPodAndAudience(t *testing.T) {
 	w.endPod("asking")
 	w.eventually("the token goes with the pod", w.noSecret(name))
 	w.eventually("nothing is left", func() bool { return w.awayConfigMap(ledger) == nil })
+}
+
+// TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt has home's gateways say that west and east reach each other, and no longer,
+// which is what the status of the RemoteCluster has.
+func TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, v1alpha1.Fabric)
+	var err error
+	w.remotes, err = clients.NewRemoteClusters(home.AdminConfig())
+	require.NoError(t, err)
+	remote, err := w.remotes.Create(t.Context(), &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"},
+		Spec: v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: "west"},
+			PodNetwork: v1alpha1.Fabric, PodCIDRs: []string{"10.244.0.0/16"}, PodTransit: v1alpha1.TransitEnabled}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, w.remotes.Delete(context.Background(), "west", metav1.DeleteOptions{}))
+	})
+	// West's own range is that by which home reaches north: west reaches it by another one.
+	w.homePods = remotecluster.Translations{{PodCIDR: netip.MustParsePrefix("10.244.0.0/16"),
+		ReachedAs: netip.MustParsePrefix("100.76.0.0/16")}}
+	for _, cluster := range []string{"east", "north"} {
+		name := cluster + "-" + w.homeID
+		_, err := home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{keys.Cluster: cluster}}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			assert.NoError(t, home.Client().CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}))
+		})
+	}
+	reached := func(clusters ...string) {
+		t.Helper()
+		remote.Status.Transit = clusters
+		remote, err = w.remotes.UpdateStatus(t.Context(), remote, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	has := func(what string, addresses ...string) {
+		t.Helper()
+		w.eventually(what, func() bool {
+			found := w.awayAddresses("db")
+			slices.Sort(found)
+			return slices.Equal(addresses, found)
+		})
+	}
+	w.open()
+	w.start(nil)
+	w.service("db", func(service *corev1.Service) { service.Spec.ClusterIP = corev1.ClusterIPNone })
+	w.endpoints("db", discoveryv1.Endpoint{Addresses: []string{"10.1.0.1"}, NodeName: ptr.To("home-1")},
+		discoveryv1.Endpoint{Addresses: []string{"10.3.0.1"}, NodeName: ptr.To("east-" + w.homeID), Hostname: ptr.To("db-1")},
+		discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}, NodeName: ptr.To("north-" + w.homeID)},
+		discoveryv1.Endpoint{Addresses: []string{"10.9.0.1"}, NodeName: ptr.To(w.node)})
+	w.pod("a", nil)
+	has("only endpoints at home are there", "10.1.0.1")
+	w.consistently("no other follows", func() bool { return len(w.awayAddresses("db")) == 1 })
+	reached("east")
+	has("the endpoints in east are there", "10.1.0.1", "10.3.0.1")
+	reached("east", "north")
+	has("those in north have the addresses by which west reaches them", "10.1.0.1", "10.3.0.1", "100.76.0.1")
+	reached("north")
+	has("those in east go once it is not reached any more", "10.1.0.1", "100.76.0.1")
+	reached()
+	has("only endpoints at home are left", "10.1.0.1")
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -37,6 +38,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/reflector"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -58,8 +60,11 @@ func TestMain(m *testing.M) {
 		_, roles := west.Kubectl(ctx, "", "apply", "-k", filepath.Join(remote, "home"))
 		_, objects := west.Kubectl(ctx, "", "apply", "-f", filepath.Join(remote, "crds"))
 		_, ready := west.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/namespacerequests.remote.lodestone.dev", "--timeout=30s")
-		if err := errors.Join(namespace, roles, objects, ready); err != nil {
-			return fmt.Errorf("prepare west: %w", err)
+		_, remotes := home.Kubectl(ctx, "", "apply", "-f",
+			filepath.Join("..", "..", "deploy", "base", "crds", "lodestone.dev_remoteclusters.yaml"))
+		_, served := home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s")
+		if err := errors.Join(namespace, roles, objects, ready, remotes, served); err != nil {
+			return fmt.Errorf("prepare home and west: %w", err)
 		}
 		return nil
 	})
@@ -75,6 +80,10 @@ type world struct {
 	homeConfig, remoteConfig *rest.Config
 	clock                    *clocktesting.FakeClock
 	requests                 *clients.NamespaceRequests
+	// remotes are home's RemoteClusters, nil where the test needs none.
+	remotes *clients.RemoteClusters
+	// homePods are by which addresses pods in west reach others.
+	homePods remotecluster.Translations
 }
 
 // newWorld prepares a world; nothing runs in it yet.
@@ -159,8 +168,14 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) (stop func
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	factory := informers.NewSharedInformerFactory(client, 0)
+	var remotes cache.SharedIndexInformer
+	if w.remotes != nil {
+		remotes = clients.NewRemoteClusterInformer(w.remotes)
+		go remotes.RunWithContext(ctx)
+		require.True(w.t, cache.WaitForCacheSync(ctx.Done(), remotes.HasSynced))
+	}
 	all, err := reflector.New(reflector.Config{
-		Client: client, Factory: factory, Clock: w.clock,
+		Client: client, Factory: factory, Clock: w.clock, Remotes: remotes,
 		Recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "lodestone-virtualnode"}),
 	})
 	require.NoError(w.t, err)
@@ -178,7 +193,8 @@ func (w *world) start(wrap func(http.RoundTripper) http.RoundTripper) (stop func
 	go func() {
 		done <- all.Run(ctx, &session.Session{
 			Cluster: "west", Node: w.node, HomeID: w.homeID, Strategy: v1alpha1.Suffixed, Network: w.network,
-			Config: config, Client: remote, Remote: requests,
+			HomeTranslations: w.homePods,
+			Config:           config, Client: remote, Remote: requests,
 		})
 	}()
 	stop = sync.OnceFunc(func() {

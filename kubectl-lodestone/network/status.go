@@ -50,6 +50,8 @@ type Network struct {
 	// PodTranslations are of pods there, as home reaches them; HomePodTranslations of those at home, as that cluster does.
 	PodTranslations     []networkv1alpha1.PodTranslation `json:"podTranslations,omitempty"`
 	HomePodTranslations []networkv1alpha1.PodTranslation `json:"homePodTranslations,omitempty"`
+	// Transit are the other remote clusters that pods there are to reach through home, and whether they do.
+	Transit []networkv1alpha1.TransitStatus `json:"transit,omitempty"`
 	// LanesUp of Lanes carry packets.
 	LanesUp int `json:"lanesUp"`
 	Lanes   int `json:"lanes"`
@@ -82,7 +84,8 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 		Long: `Status shows for each remote cluster whether pods reach each other (condition
 NetworkReady) and since when, how many lanes are up, the time of a packet from pod to pod
 and back, how many get lost, the largest packet that is carried in one piece, and how many
-bytes a second are carried. Then it shows each lane of home's gateways, and says in one
+bytes a second are carried. Then it shows which remote clusters are to reach each other through
+home, and whether they do, and each lane of home's gateways, and says in one
 sentence each what is wrong. With -o wide it shows the ways from pod to pod that are
 probed, too. Times and rates are measured anew every 30 seconds.`,
 		Example: `  kubectl lodestone network status
@@ -184,7 +187,7 @@ func networksOf(remotes []v1alpha1.RemoteCluster, links []networkv1alpha1.Networ
 
 // add adds what home's gateways and pods say of the way to a cluster. What they said before oldest says nothing of now.
 func (n *Network) add(status networkv1alpha1.NetworkLinkStatus, oldest time.Time) {
-	n.PodCIDRs = status.PodCIDRs
+	n.PodCIDRs, n.Transit = status.PodCIDRs, status.Transit
 	for _, g := range status.Gateways {
 		gateway := Gateway{GatewayStatus: g, Silent: g.RenewTime.Time.Before(oldest)}
 		n.Gateways = append(n.Gateways, gateway)
@@ -232,7 +235,7 @@ func tables(out io.Writer, networks Networks, wide bool, now time.Time) error {
 	if err := cli.PrintTable(out, clusterTable(networks, now), wide); err != nil {
 		return err
 	}
-	shown := []*metav1.Table{laneTable(networks, now)}
+	shown := []*metav1.Table{transitTable(networks), laneTable(networks, now)}
 	if wide {
 		shown = append(shown, pathTable(networks, now))
 	}
@@ -277,6 +280,29 @@ func clusterTable(networks Networks, now time.Time) *metav1.Table {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: row})
 	}
 	return table
+}
+
+// transitTable has two clusters a row that home joins, or is to join.
+func transitTable(networks Networks) *metav1.Table {
+	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
+		cli.Column("Cluster", false), cli.Column("Other", false), cli.Column("Through", false), cli.Column("Joined", false),
+	}}
+	for _, n := range networks.Clusters {
+		for _, t := range n.Transit {
+			if !networks.says(t.Cluster, n.Name) || n.Name < t.Cluster {
+				table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{n.Name, t.Cluster, "home", truth(t.Accepted)}})
+			}
+		}
+	}
+	return table
+}
+
+// says reports whether what is shown of a cluster names another one: of two that name each other one row is enough, for home carries
+// packets both ways or not at all.
+func (n Networks) says(cluster, other string) bool {
+	return slices.ContainsFunc(n.Clusters, func(one Network) bool {
+		return one.Name == cluster && slices.ContainsFunc(one.Transit, func(t networkv1alpha1.TransitStatus) bool { return t.Cluster == other })
+	})
 }
 
 func laneTable(networks Networks, now time.Time) *metav1.Table {
@@ -326,6 +352,11 @@ func problems(networks Networks, now time.Time) (lines []string) {
 				message = "nobody has said anything of its network yet: see whether lodestone-virtualnode runs"
 			}
 			lines = append(lines, n.Name+": "+message)
+		}
+		for _, t := range n.Transit {
+			if !t.Accepted {
+				lines = append(lines, fmt.Sprintf("%s: pods there do not reach %s: %s", n.Name, t.Cluster, t.Message))
+			}
 		}
 		for _, g := range n.Gateways {
 			if g.Silent {

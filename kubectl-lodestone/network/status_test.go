@@ -93,6 +93,23 @@ west: gateway h2 has written nothing for 5m: see whether its pod runs (kubectl g
 	assert.Equal(t, "There are no remote clusters: kubectl lodestone peer --help says how to get one.\n", out.String())
 }
 
+func TestStatusShowsWhichRemoteClustersAreJoinedThroughHome(t *testing.T) {
+	remotes, links := observed()
+	links[0].Status.Transit = []networkv1alpha1.TransitStatus{{Cluster: "east", Message: "cluster east: not allowed"},
+		{Cluster: "north", Accepted: true}}
+	links = append(links, networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: "north"}, Status: networkv1alpha1.NetworkLinkStatus{
+		Transit: []networkv1alpha1.TransitStatus{{Cluster: "west", Accepted: true}}}})
+	var out bytes.Buffer
+	require.NoError(t, tables(&out, networksOf(remotes, links, now), false, now))
+	assert.Contains(t, out.String(), `
+CLUSTER   OTHER   THROUGH   JOINED
+north     west    home      True
+west      east    home      False
+
+CLUSTER   GATEWAY`)
+	assert.Contains(t, out.String(), "\nwest: pods there do not reach east: cluster east: not allowed\n")
+}
+
 func TestRatesAreReadable(t *testing.T) {
 	for bytes, text := range map[int64]string{0: "0B/s", 999: "999B/s", 1000: "1.0kB/s", 12_345: "12.3kB/s", 345_678: "346kB/s",
 		999_900: "1.0MB/s", 2_500_000_000: "2.5GB/s"} {

@@ -67,15 +67,20 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 	}
 	here := slices.Concat(home, s.HomeRanges)
 	far := slices.Concat(there, s.RemoteRanges)
-	var others, taken remotecluster.PodRanges // taken is all that is in use somewhere
+	var others, behind, taken remotecluster.PodRanges // behind are reached through home; taken is all that is in use somewhere
 	var shared []networkv1alpha1.PodTranslation
 	for i := range s.Remotes {
-		if r := &s.Remotes[i]; r.Name != p.Name {
-			own, _ := remotecluster.ParsePodRanges(r.Spec.PodCIDRs)
-			others = append(others, reachedOf(r)...)
-			taken = append(taken, own...)
-			shared = append(shared, r.Spec.HomePodTranslations...)
+		r := &s.Remotes[i]
+		if r.Name == p.Name {
+			continue
 		}
+		own, _ := remotecluster.ParsePodRanges(r.Spec.PodCIDRs)
+		others = append(others, reachedOf(r)...)
+		if before.PodTransit == v1alpha1.TransitEnabled && r.Spec.PodTransit == v1alpha1.TransitEnabled {
+			behind = append(behind, only4(reachedOf(r))...)
+		}
+		taken = append(taken, own...)
+		shared = append(shared, r.Spec.HomePodTranslations...)
 	}
 	taken = slices.Concat(taken, others, here, far)
 	for _, one := range slices.Concat(shared, before.PodTranslations, before.HomePodTranslations) {
@@ -106,6 +111,7 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 	}{
 		{"--home-pod-translations", home, givenHome, before.HomePodTranslations, shared, far, &p.HomeTranslations},
 		{"--pod-translations", there, given, before.PodTranslations, nil, slices.Concat(here, others), &p.Translations},
+		{"--home-pod-translations", behind, nil, before.HomePodTranslations, nil, far, &p.HomeTranslations},
 	} {
 		for _, one := range side.given {
 			if !slices.Contains(side.pods, one.PodCIDR) {
@@ -189,8 +195,12 @@ func (p *Plan) checkTranslations(s Situation, home, there, here, far, others rem
 			"own address are not reached by it", one.PodCIDR, s.RemoteContext, one.ReachedAs))
 	}
 	for _, one := range p.HomeTranslations {
-		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q reaches pods of %s at home as %s: programs at home that announce "+
-			"their own address are not reached by it", s.RemoteContext, one.PodCIDR, one.ReachedAs))
+		where := "at home"
+		if !slices.Contains(home, one.PodCIDR) {
+			where = "of another remote cluster, through home,"
+		}
+		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q reaches pods of %s %s as %s: programs among them that "+
+			"announce their own address are not reached by it", s.RemoteContext, one.PodCIDR, where, one.ReachedAs))
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 		r.Spec.PodNetwork, r.Spec.PodCIDRs = v1alpha1.Fabric, []string{kind}
 		r.Spec.PodTranslations, r.Spec.HomePodTranslations = pairs(kind, "100.99.0.0/16"), pairs(kind, "100.98.0.0/16")
 	})
+	passing := remoteCluster("west", westUID, func(r *v1alpha1.RemoteCluster) {
+		r.Spec.PodNetwork, r.Spec.PodCIDRs, r.Spec.PodTransit = v1alpha1.Fabric, []string{kind}, v1alpha1.TransitEnabled
+	})
 	terms := &remotev1alpha1.HomeCluster{Spec: remotev1alpha1.HomeClusterSpec{Network: &remotev1alpha1.NetworkPolicy{
 		PodCIDRs: []string{"100.98.0.0/16"}}}}
 	for name, row := range map[string]struct {
@@ -56,6 +59,15 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 		"only the other one has the range": {home: "10.1.0.0/16", there: kind, listed: "10.1.0.0/16",
 			others: []v1alpha1.RemoteCluster{remoteCluster("east", "e", func(r *v1alpha1.RemoteCluster) { r.Spec.PodCIDRs = []string{kind} })},
 			pods:   pairs(kind, "100.64.0.0/16")},
+		"the other one has the range, and is reached through home": {home: "10.1.0.0/16", there: kind, listed: "10.1.0.0/16", have: &passing,
+			others: []v1alpha1.RemoteCluster{remoteCluster("east", "e", func(r *v1alpha1.RemoteCluster) {
+				r.Spec.PodCIDRs, r.Spec.PodTransit = []string{kind}, v1alpha1.TransitEnabled
+			})},
+			pods: pairs(kind, "100.64.0.0/16"), homes: pairs(kind, "100.65.0.0/16")},
+		"another one that is reached through home has another range": {home: "10.1.0.0/16", there: kind, listed: "10.1.0.0/16", have: &passing,
+			others: []v1alpha1.RemoteCluster{remoteCluster("east", "e", func(r *v1alpha1.RemoteCluster) {
+				r.Spec.PodCIDRs, r.Spec.PodTransit = []string{"10.3.0.0/16"}, v1alpha1.TransitEnabled
+			})}},
 		"ranges of other sizes": {home: "10.244.7.0/24", there: kind, pods: pairs(kind, "100.65.0.0/16"),
 			homes: pairs("10.244.7.0/24", "100.64.0.0/24"), listed: "100.64.0.0/24"},
 		"what was chosen stays": {home: kind, there: kind, have: &west, terms: terms, pods: west.Spec.PodTranslations,

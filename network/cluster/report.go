@@ -209,7 +209,7 @@ func statusOf(link *networkv1alpha1.NetworkLink, verdict Verdict, own networkv1a
 		condition.Status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&status.Conditions, condition)
-	status.PodCIDRs, status.PodTranslations = nil, nil
+	status.PodCIDRs, status.PodTranslations, status.Transit = nil, nil, verdict.Transit
 	if verdict.Accepted {
 		for _, one := range verdict.Ranges {
 			status.PodCIDRs = append(status.PodCIDRs, one.String())

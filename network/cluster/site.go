@@ -35,6 +35,8 @@ type Observation struct {
 // Pod is what is known of a pod that has addresses of its own.
 type Pod struct {
 	Namespace string
+	// Node is where it runs.
+	Node string
 	// Probe: it is one of those that probe other clusters.
 	Probe     bool
 	Addresses []netip.Addr
@@ -49,6 +51,8 @@ type Verdict struct {
 	Ranges remotecluster.PodRanges
 	// Translations are of pods here, as the other cluster reaches them.
 	Translations remotecluster.Translations
+	// Transit is what becomes of other clusters that are to be reached from the one of the link, or by its gateways.
+	Transit []networkv1alpha1.TransitStatus
 }
 
 // Key is the name of an object in a namespace.
@@ -67,12 +71,13 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 			ranges = ranges || len(told.Pods) > 0
 		}
 	}
+	away := virtual(o.Nodes)
 	verdicts := map[Key]Verdict{}
 	for _, link := range o.Links {
 		if link.Namespace != o.Namespace && (!strings.HasPrefix(link.Namespace, keys.TenantPrefix) || link.Name != keys.Home) {
 			continue // nobody reads what is elsewhere
 		}
-		remote, verdict := remoteOf(o, link)
+		remote, verdict := remoteOf(o, link, away)
 		switch {
 		case verdict.Reason != "":
 		case !slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return n.Gateway }):
@@ -92,16 +97,36 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 			}
 			message := "this cluster takes part" + translated(remote.Translations)
 			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
+			if link.Namespace != o.Namespace {
+				verdict.Transit = addBehind(s, o.Homes[remote.Name], link)
+			}
 		}
 		verdict.Ranges, verdict.Translations = remote.Ranges, remote.Translations
 		verdicts[KeyOf(link)] = verdict
 	}
+	addTransit(s, o, verdicts, away)
 	return s, verdicts
+}
+
+// virtual are the nodes that stand for other clusters, and the names of these.
+func virtual(nodes []*corev1.Node) map[string]string {
+	clusters := map[string]string{}
+	for _, n := range nodes {
+		if stands(n) {
+			clusters[n.Name] = n.Labels[keys.Cluster]
+		}
+	}
+	return clusters
+}
+
+// stands says that a node is none of this cluster, but stands for another one.
+func stands(n *corev1.Node) bool {
+	return n.Labels[keys.Cluster] != "" || n.Labels["type"] == "virtual-kubelet"
 }
 
 // nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not.
 func nodeOf(n *corev1.Node) (told site.Node, ok bool) {
-	if n.Labels[keys.Cluster] != "" || n.Labels["type"] == "virtual-kubelet" {
+	if stands(n) {
 		return site.Node{}, false
 	}
 	address, ok := addressOf(n)
@@ -142,8 +167,9 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 	return strings.TrimPrefix(link.Namespace, keys.TenantPrefix)
 }
 
-// remoteOf returns the other cluster of a link; a verdict with a reason says why there is none.
-func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Verdict) {
+// remoteOf returns the other cluster of a link; a verdict with a reason says why there is none. Pods on nodes that stand for other clusters
+// are none of this one.
+func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
 	selects, texts, where, limit := offloaded, link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
 	own := link.Namespace == o.Namespace
@@ -195,6 +221,9 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink) (site.Remote, Ve
 	}
 	for _, p := range o.Pods {
 		n := o.Namespaces[p.Namespace]
+		if _, elsewhere := away[p.Node]; elsewhere {
+			continue
+		}
 		if p.Probe && p.Namespace == o.Namespace || n != nil && selects(n) {
 			remote.Pods = append(remote.Pods, p.Addresses...)
 		}

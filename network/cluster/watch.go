@@ -25,6 +25,7 @@ import (
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // ProbeComponent is the value of the label app.kubernetes.io/component of pods that probe other clusters.
@@ -95,10 +96,13 @@ func transform(obj any) (any, error) {
 	case *corev1.Node:
 		object.Status = corev1.NodeStatus{Addresses: object.Status.Addresses}
 	case *corev1.Namespace:
-		object.Annotations = nil
+		clusters, narrowed := object.Annotations[keys.OffloadClusters]
+		if object.Annotations = nil; narrowed {
+			object.Annotations = map[string]string{keys.OffloadClusters: clusters}
+		}
 	case *corev1.Pod:
 		object.Annotations, object.OwnerReferences = nil, nil
-		object.Spec = corev1.PodSpec{HostNetwork: object.Spec.HostNetwork}
+		object.Spec = corev1.PodSpec{HostNetwork: object.Spec.HostNetwork, NodeName: object.Spec.NodeName}
 		object.Status = corev1.PodStatus{Phase: object.Status.Phase, PodIP: object.Status.PodIP, PodIPs: object.Status.PodIPs}
 	}
 	return controller.DropManagedFields(obj)
@@ -180,7 +184,7 @@ func podOf(p *corev1.Pod) (pod Pod, ok bool) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return Pod{}, false
 	}
-	pod = Pod{Namespace: p.Namespace, Probe: p.Labels["app.kubernetes.io/component"] == ProbeComponent}
+	pod = Pod{Namespace: p.Namespace, Node: p.Spec.NodeName, Probe: p.Labels["app.kubernetes.io/component"] == ProbeComponent}
 	for _, ip := range p.Status.PodIPs {
 		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() {
 			pod.Addresses = append(pod.Addresses, address)

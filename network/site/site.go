@@ -47,6 +47,45 @@ type Remote struct {
 	Limit int64 `json:"limit,omitempty"`
 	// Pods are those here that it may reach, and that may reach it.
 	Pods []netip.Addr `json:"pods,omitempty"`
+	// Behind are clusters that are reached through it, as it says. The same pods here reach them, and are reached.
+	Behind []Behind `json:"behind,omitempty"`
+	// Transit are clusters that its pods reach through this one. Each of the two names the other.
+	Transit []Transit `json:"transit,omitempty"`
+}
+
+// Behind is a cluster that is reached through another one.
+type Behind struct {
+	Name string `json:"name"`
+	// Ranges are those by which its pods are reached from here.
+	Ranges []netip.Prefix `json:"ranges"`
+	// MTU is that of its network between nodes; 0 if it is not known.
+	MTU int `json:"mtu,omitempty"`
+}
+
+// Transit is a cluster that pods of a Remote reach through this one.
+type Transit struct {
+	// To is the name of that Remote.
+	To string `json:"to"`
+	// Pods are those of the Remote, as they are reached from here, that reach pods of the other one, and are reached: nobody else there.
+	Pods []netip.Addr `json:"pods,omitempty"`
+}
+
+// All are the ranges of its pods and of those that are reached through it.
+func (r *Remote) All() []netip.Prefix {
+	all := slices.Clone(r.Ranges)
+	for _, b := range r.Behind {
+		all = append(all, b.Ranges...)
+	}
+	return all
+}
+
+// TransitTo is what of the Remote reaches another one, nil if nothing does.
+func (r *Remote) TransitTo(other string) *Transit {
+	i := slices.IndexFunc(r.Transit, func(t Transit) bool { return t.To == other })
+	if i < 0 {
+		return nil
+	}
+	return &r.Transit[i]
 }
 
 // Gateway is a gateway of another cluster.
@@ -122,6 +161,11 @@ func (s *Site) Validate() error {
 		for _, prefix := range r.Ranges {
 			claim(prefix, owner, 8)
 		}
+		for _, b := range r.Behind {
+			for _, prefix := range b.Ranges {
+				claim(prefix, "cluster "+b.Name+" behind "+owner, 8)
+			}
+		}
 		if err := r.Translations.Validate(); err != nil {
 			refuse("%s reaches pods here by ranges that cannot be: %w", owner, err)
 		}
@@ -130,13 +174,13 @@ func (s *Site) Validate() error {
 		for _, one := range r.Translations {
 			reached = append(reached, one.ReachedAs)
 		}
-		if own, other, overlap := reached.Overlap(r.Ranges); overlap {
+		if own, other, overlap := reached.Overlap(r.All()); overlap {
 			refuse("%s reaches pods here as %s, which overlaps with its own range %s: give another range", owner, own, other)
 		}
 		if len(r.Ranges) == 0 || len(r.Gateways) == 0 {
 			refuse("%s has no ranges or no gateways", owner)
 		}
-		if r.MTU != 0 && (r.MTU < 1280 || r.MTU > 65535) {
+		if unfit(r.MTU) {
 			refuse("%s has the MTU %d: give one from 1280 to 65535", owner, r.MTU)
 		}
 		for _, pod := range r.Pods {
@@ -144,6 +188,7 @@ func (s *Site) Validate() error {
 				refuse("the pod %s that %s may reach has no IPv4 address", pod, owner)
 			}
 		}
+		errs = append(errs, r.passing()...)
 		gateways := map[string]bool{}
 		for _, g := range r.Gateways {
 			if g.Name == "" || gateways[g.Name] || len(g.Keys) == 0 {
@@ -153,4 +198,28 @@ func (s *Site) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unfit says that an MTU is known and cannot be.
+func unfit(mtu int) bool { return mtu != 0 && (mtu < 1280 || mtu > 65535) }
+
+// passing are errors of what is reached through the cluster, and of what reaches others from there.
+func (r *Remote) passing() (errs []error) {
+	names := map[string]bool{}
+	for _, b := range r.Behind {
+		if b.Name == "" || names[b.Name] || len(b.Ranges) == 0 || unfit(b.MTU) {
+			errs = append(errs, fmt.Errorf("cluster %s has a cluster behind it without a name, ranges, or an MTU that can be, or two of the name %q",
+				r.Name, b.Name))
+		}
+		names[b.Name] = true
+	}
+	for _, t := range r.Transit {
+		for _, pod := range t.Pods {
+			// What comes by its lane with another cluster's address is not its own.
+			if !remotecluster.PodRanges(r.Ranges).Has(pod) {
+				errs = append(errs, fmt.Errorf("the pod %s that reaches cluster %s from cluster %s is in none of its ranges", pod, t.To, r.Name))
+			}
+		}
+	}
+	return errs
 }

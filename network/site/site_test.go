@@ -31,6 +31,17 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		{"a cluster without ranges", `{"remotes": [{"name": "a", ` + gateways + `}]}`, "no ranges or no gateways"},
 		{"a node without an address", `{"nodes": [{"name": "a"}]}`, "give an IPv4 address"},
 		{"an MTU below that of all networks", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "mtu": 500, ` + gateways + `}]}`, "from 1280 to 65535"},
+		{"what is behind a cluster overlaps with another one", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [
+			{"name": "c", "ranges": ["10.2.0.0/16"]}], ` + gateways + `}, {"name": "b", "ranges": ["10.2.0.0/16"], ` + gateways + `}]}`,
+			"the range 10.2.0.0/16 of cluster b overlaps with 10.2.0.0/16 of cluster c behind cluster a"},
+		{"what is behind a cluster has the range of pods here", `{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],
+			"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c", "ranges": ["10.244.0.0/16"]}], ` + gateways + `}]}`,
+			"overlaps with 10.244.0.0/24"},
+		{"what is behind a cluster has no ranges", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c"}], ` +
+			gateways + `}]}`, "cluster a has a cluster behind it without a name, ranges"},
+		{"a pod of one cluster passes with an address of another", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "transit": [{"to": "b",
+			"pods": ["10.2.0.5"]}], ` + gateways + `}, {"name": "b", "ranges": ["10.2.0.0/16"], ` + gateways + `}]}`,
+			"the pod 10.2.0.5 that reaches cluster b from cluster a is in none of its ranges"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := Parse([]byte(row.text))

@@ -143,7 +143,7 @@ type Shared struct {
 // workers returns what runs for every session. It is called once.
 func workers(shared Shared) ([]Worker, error) {
 	reflected, err := reflector.New(reflector.Config{Client: shared.Home, Factory: shared.Informers, Recorder: shared.Recorder,
-		Metrics: shared.Metrics})
+		Metrics: shared.Metrics, Remotes: shared.Links.Objects})
 	if err != nil {
 		return nil, err
 	}

@@ -52,19 +52,22 @@ func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, problem string) {
 }
 
 // here returns what home's object should say of a remote cluster.
-func here(set terms, there *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+func here(set terms, there *networkv1alpha1.NetworkLink, passing []networkv1alpha1.Transit) networkv1alpha1.NetworkLinkSpec {
 	spec := told(there, set.there)
 	for _, one := range set.there.Ranges(set.ranges) {
 		spec.PodCIDRs = append(spec.PodCIDRs, one.String())
 	}
 	spec.BandwidthLimit, spec.PodTranslations = set.limit, set.here.Object()
+	for _, one := range passing {
+		spec.Transit = append(spec.Transit, networkv1alpha1.Transit{Cluster: one.Cluster, Refused: refused(one, there)})
+	}
 	return spec
 }
 
 // there returns what the remote cluster's object should say of home: home dials, so its gateways have no addresses.
-func there(set terms, here *networkv1alpha1.NetworkLink) networkv1alpha1.NetworkLinkSpec {
+func there(set terms, here *networkv1alpha1.NetworkLink, passing []networkv1alpha1.Transit) networkv1alpha1.NetworkLinkSpec {
 	spec := told(here, set.here)
-	spec.PodTranslations = set.there.Object()
+	spec.PodTranslations, spec.Transit = set.there.Object(), passing
 	for i := range spec.Gateways {
 		spec.Gateways[i].Address = ""
 	}
@@ -156,7 +159,8 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
-		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s", paths, set.translated())}
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s", paths, set.translated(),
+			throughHome(home))}
 }
 
 // translated says which range stands for which, empty if none does.

@@ -39,17 +39,17 @@ func TestEachSideIsToldOfTheOther(t *testing.T) {
 	west.Status.Gateways = append(west.Status.Gateways, networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: "w2"}})
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, Probes: []string{"10.2.0.9"},
 		Gateways: []networkv1alpha1.Gateway{{Name: "w1", Address: "w1:7473", Keys: []string{"k"}, MTU: 1500}}},
-		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}}), west), "w2 has no key yet")
+		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}}), west, nil), "w2 has no key yet")
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.1.0.9"},
-		Gateways: []networkv1alpha1.Gateway{{Name: "h1", Keys: []string{"k"}, MTU: 1500}}}, there(terms{}, home), "home dials")
+		Gateways: []networkv1alpha1.Gateway{{Name: "h1", Keys: []string{"k"}, MTU: 1500}}}, there(terms{}, home, nil), "home dials")
 	assert.Equal(t, "h1:7473", home.Status.Gateways[0].Address, "what was read is not changed")
 	limit := resource.MustParse("50Mi")
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, BandwidthLimit: &limit},
-		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodBandwidthLimit: &limit}), nil))
+		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodBandwidthLimit: &limit}), nil, nil))
 	for range 100 {
 		west.Status.Gateways = append(west.Status.Gateways, west.Status.Gateways[0])
 	}
-	assert.Len(t, here(terms{}, west).Gateways, maxGateways)
+	assert.Len(t, here(terms{}, west, nil).Gateways, maxGateways)
 }
 
 func TestClustersWithOneRangeAreToldByWhichOthersPodsAreReached(t *testing.T) {
@@ -59,11 +59,11 @@ func TestClustersWithOneRangeAreToldByWhichOthersPodsAreReached(t *testing.T) {
 	spec := v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.244.0.0/16", "10.9.0.0/16"}, PodTranslations: there1, HomePodTranslations: here1}
 	set, problem := termsOf(spec)
 	require.Empty(t, problem)
-	said := here(set, west)
+	said := here(set, west, nil)
 	assert.Equal(t, []string{"100.65.0.0/16", "10.9.0.0/16"}, said.PodCIDRs)
 	assert.Equal(t, []string{"100.65.0.9"}, said.Probes)
 	assert.Equal(t, here1, said.PodTranslations, "each cluster translates for its own pods")
-	said = there(set, home)
+	said = there(set, home, nil)
 	assert.Equal(t, []string{"100.64.0.9"}, said.Probes)
 	assert.Equal(t, there1, said.PodTranslations)
 	assert.Equal(t, "pods of both clusters reach each other: 2 ways between pods are probed all the time; pods of 10.244.0.0/16 there are "+

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -86,73 +87,98 @@ func (l *Linker) sync(ctx context.Context, s *session.Session) (done bool, err e
 		if err := errors.Join(remove(ctx, l.Home, s.Cluster), remove(ctx, s.Links, keys.Home)); err != nil {
 			return false, err
 		}
-		return false, l.report(ctx, remote, nil)
+		return false, l.report(ctx, remote, nil, nil)
 	}
 	if remote.DeletionTimestamp != nil {
 		return false, remove(ctx, s.Links, keys.Home)
 	}
 	if !marked {
 		return false, l.report(ctx, remote, &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "Joining",
-			Message: "the networks are being joined"})
+			Message: "the networks are being joined"}, nil)
 	}
-	condition, err := l.join(ctx, s, remote)
+	condition, reached, err := l.join(ctx, s, remote)
 	if condition == nil {
 		return false, err
 	}
-	return false, errors.Join(err, l.report(ctx, remote, condition))
+	return false, errors.Join(err, l.report(ctx, remote, condition, reached))
 }
 
-// join brings both objects in line, and returns what is to be said of the network, nil if that is not known now.
-func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.RemoteCluster) (*metav1.Condition, error) {
+// join brings both objects in line, and returns what is to be said of the network, nil if that is not known now, and which other clusters
+// are reached through home.
+func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.RemoteCluster) (
+	condition *metav1.Condition, reached []string, err error,
+) {
 	missing := func(where, apply string) *metav1.Condition {
 		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled",
 			Message: fmt.Sprintf("the network program is not installed %s: apply %s there", where, apply)}
 	}
 	set, problem := termsOf(remote.Spec)
 	if problem != "" {
-		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: problem}, nil
+		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: problem}, nil, nil
 	}
 	home, err := get(ctx, l.Home, s.Cluster)
 	if apierrors.IsForbidden(err) {
-		return missing("at home", "deploy/components/network"), nil
+		return missing("at home", "deploy/components/network"), nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("at home: %w", err)
+		return nil, nil, fmt.Errorf("at home: %w", err)
 	}
 	there1, err := get(ctx, s.Links, keys.Home)
 	if apierrors.IsForbidden(err) {
-		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil
+		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
+		return nil, nil, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
 	}
+	others, err := l.others(ctx, remote)
+	if err != nil {
+		return nil, nil, fmt.Errorf("at home: %w", err)
+	}
+	passing := transitOf(set, others)
 	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}
 	err = put(ctx, l.Home, home, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
-		Spec:       here(set, there1)})
+		Spec:       here(set, there1, passing)})
 	if apierrors.IsNotFound(err) {
-		return missing("at home", "deploy/components/network"), nil
+		return missing("at home", "deploy/components/network"), nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
+		return nil, nil, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
 	}
 	err = put(ctx, s.Links, there1, &networkv1alpha1.NetworkLink{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(set, home)})
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(set, home, passing)})
 	if apierrors.IsNotFound(err) {
-		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil
+		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
+		return nil, nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
 	}
-	condition := ready(s.Cluster, set, home, there1, time.Now())
+	said := ready(s.Cluster, set, home, there1, time.Now())
 	if home != nil {
 		l.Metrics.measured(s.Cluster, home, time.Now())
 	}
-	return &condition, nil
+	return &said, reachedThroughHome(home), nil
 }
 
-// report writes the condition, or takes it away if it is nil. Of an object that has changed meanwhile the next round takes care.
-func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condition *metav1.Condition) error {
+// others are the clusters whose pods and those of a remote cluster are to reach each other through home, if their owners let them.
+func (l *Linker) others(ctx context.Context, remote *v1alpha1.RemoteCluster) (others []other, err error) {
+	for _, one := range passengers(remote, controller.All[v1alpha1.RemoteCluster](l.Objects)) {
+		set, problem := termsOf(one.Spec)
+		if problem != "" {
+			continue // the condition of that cluster says so
+		}
+		link, err := get(ctx, l.Home, one.Name)
+		if err != nil {
+			return nil, err
+		}
+		others = append(others, other{one.Name, set, link})
+	}
+	return others, nil
+}
+
+// report writes the condition, or takes it away if it is nil, and which clusters are reached through home. Of an object that has changed
+// meanwhile the next round takes care.
+func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condition *metav1.Condition, reached []string) error {
 	update := seen.DeepCopy()
 	var changed bool
 	if condition == nil {
@@ -163,9 +189,10 @@ func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condi
 		l.Metrics.condition(seen.Name, condition.Status)
 		changed = meta.SetStatusCondition(&update.Status.Conditions, *condition)
 	}
-	if !changed {
+	if !changed && slices.Equal(update.Status.Transit, reached) {
 		return nil
 	}
+	update.Status.Transit = reached
 	if _, err := l.Remotes.UpdateStatus(ctx, update, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write status of RemoteCluster %s: %w", seen.Name, err)
 	}

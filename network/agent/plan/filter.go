@@ -123,7 +123,7 @@ func filter(in Input, self *site.Node, mtu int) *Filter {
 		nodes = append(nodes, netip.PrefixFrom(n.Address, n.Address.BitLen()))
 	}
 	for _, r := range in.Remotes {
-		remote = append(remote, r.Ranges...)
+		remote = append(remote, r.All()...)
 	}
 	f.Sets = []Set{{setNodes, true, sorted(nodes)}, {setOwn, false, sorted(self.Pods)}, {setRemote, false, sorted(remote)}}
 
@@ -134,21 +134,27 @@ func filter(in Input, self *site.Node, mtu int) *Filter {
 		{Port: TunnelPort, Do: Forget},
 	}
 	input := []Match{{In: Tunnel, Do: Drop}} // the node itself is nobody's destination
-	var forward []Match
+	var forward, out []Match
 	if self.Gateway {
+		var sets []Set
+		sets, forward = transit(in.Remotes)
+		f.Sets = append(f.Sets, sets...)
 		for _, r := range in.Remotes {
 			device := Device(r.Name)
 			pods, ranges := "pods-"+device, "ranges-"+device
-			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(r.Ranges)})
+			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(r.All())})
 			// What only passes through is not tracked: its answers may come by another gateway.
 			tunnel = append(tunnel, Match{In: device, To: "!" + setOwn, Do: Forget})
 			input = append(input, Match{In: device, Do: Drop})
 			forward = append(forward,
-				Match{Out: device, From: pods, To: ranges, Do: Accept},
-				Match{Out: device, Do: Drop},
 				Match{In: device, From: ranges, To: pods, Do: Accept},
 				Match{In: device, Do: Drop})
+			out = append(out,
+				Match{Out: device, From: pods, To: ranges, Do: Accept},
+				Match{Out: device, Do: Drop})
 		}
+		// What comes by a lane is judged by that alone: with the address of a pod here it would else leave by another lane.
+		forward = append(forward, out...)
 		tunnel = append(tunnel, Match{In: Tunnel, To: "!" + setOwn, Do: Forget})
 	}
 	forward = append(forward,
@@ -180,3 +186,29 @@ func hosts(addresses []netip.Addr) (prefixes []netip.Prefix) {
 	}
 	return prefixes
 }
+
+// transit lets pods of one cluster that are named for another one reach those there that are named for the first, where each of the two
+// clusters names the other: from the lane of the one into that of the other, on this gateway or on the next, where this one has no lane
+// that is up. Nothing else goes from lane to lane, and nothing goes through the tunnel twice.
+func transit(remotes []site.Remote) (sets []Set, rules []Match) {
+	for i := range remotes {
+		for j := range remotes {
+			from, to := &remotes[i], &remotes[j]
+			of, back := from.TransitTo(to.Name), to.TransitTo(from.Name)
+			if i == j || of == nil || back == nil {
+				continue
+			}
+			in, out := Device(from.Name), Device(to.Name)
+			senders, receivers := transitSet(in, out), transitSet(out, in)
+			sets = append(sets, Set{senders, true, sorted(hosts(of.Pods))})
+			rules = append(rules,
+				Match{In: in, Out: out, From: senders, To: receivers, Do: Accept},
+				Match{In: in, Out: Tunnel, From: senders, To: receivers, Do: Accept},
+				Match{In: Tunnel, Out: out, From: senders, To: receivers, Do: Accept})
+		}
+	}
+	return sets, rules
+}
+
+// transitSet is the name of the set of pods behind one lane that reach those behind another.
+func transitSet(device, other string) string { return "pods-" + device + "-to-" + other }

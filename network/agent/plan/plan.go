@@ -102,16 +102,17 @@ func Make(in Input) Plan {
 		if _, own := in.Lanes[r.Name]; own {
 			p.Devices = append(p.Devices, Device(r.Name))
 		}
-		mtu := PodMTU(in.MTU, r.MTU)
-		least = min(least, mtu)
 		for _, hop := range hops(in, r.Name) {
-			for _, to := range r.Ranges {
-				hop.Table, hop.To, hop.MTU = tableTo, to, mtu
+			for _, way := range ways(in.MTU, r) {
+				hop.Table, hop.To, hop.MTU = tableTo, way.To, way.MTU
 				p.Routes = append(p.Routes, hop)
 			}
 		}
+		for _, way := range ways(in.MTU, r) {
+			least = min(least, way.MTU)
+		}
 		if self.Gateway {
-			for _, from := range r.Ranges {
+			for _, from := range r.All() {
 				p.Rules = append(p.Rules, Rule{Priority: priorityFrom, Table: tableFrom, From: from})
 			}
 		}
@@ -127,6 +128,21 @@ func Make(in Input) Plan {
 	}
 	p.Filter = filter(in, self, least)
 	return p
+}
+
+// ways are the ranges that are reached by the lane to a cluster, each with the largest packet that all networks on the way carry in one
+// piece: nobody further on can say that one is too large.
+func ways(mtu int, r site.Remote) (ways []Route) {
+	carried := PodMTU(mtu, r.MTU)
+	for _, to := range r.Ranges {
+		ways = append(ways, Route{To: to, MTU: carried})
+	}
+	for _, b := range r.Behind {
+		for _, to := range b.Ranges {
+			ways = append(ways, Route{To: to, MTU: min(carried, PodMTU(mtu, b.MTU))})
+		}
+	}
+	return ways
 }
 
 // hops are the ways to a cluster, the best first: a lane of the node's own that is up, then that of another gateway.

@@ -113,10 +113,10 @@ input: type filter hook input priority 0
   iifname lode0 drop
   iifname lode-76a79620 drop
 forward: type filter hook forward priority 0
-  oifname lode-76a79620 ip saddr @pods-lode-76a79620 ip daddr @ranges-lode-76a79620 accept
-  oifname lode-76a79620 drop
   iifname lode-76a79620 ip saddr @ranges-lode-76a79620 ip daddr @pods-lode-76a79620 accept
   iifname lode-76a79620 drop
+  oifname lode-76a79620 ip saddr @pods-lode-76a79620 ip daddr @ranges-lode-76a79620 accept
+  oifname lode-76a79620 drop
   iifname lode0 ip saddr @remote ip daddr @own accept
   iifname lode0 drop
   oifname lode0 ip saddr @own ip daddr @remote accept
@@ -128,6 +128,93 @@ claim: type nat hook postrouting priority 90
   ip saddr @own ip daddr @remote snat to ip saddr
   ip saddr @remote ip daddr @own snat to ip saddr
 `, p.Filter.text())
+}
+
+// forwarded are the rules for what is forwarded.
+func (f *Filter) forwarded() (rules []string) {
+	for _, c := range f.Chains {
+		if c.Name == "forward" {
+			for _, m := range c.Rules {
+				rules = append(rules, m.String())
+			}
+		}
+	}
+	return rules
+}
+
+func (f *Filter) set(name string) []netip.Prefix {
+	for _, s := range f.Sets {
+		if s.Name == name {
+			return s.Ranges
+		}
+	}
+	return nil
+}
+
+func TestWhatComesByALaneIsJudgedByThatAlone(t *testing.T) {
+	east := site.Remote{Name: "east", Ranges: prefixes("10.3.0.0/16")}
+	for _, remotes := range [][]site.Remote{{west, east}, {east, west}} {
+		rules := Make(Input{Site: twoGateways(remotes...), Self: "g1", MTU: 1500}).Filter.forwarded()
+		assert.Contains(t, rules[1], "iifname "+Device(remotes[0].Name)+" drop")
+		assert.Contains(t, rules[3], "iifname "+Device(remotes[1].Name)+" drop")
+		assert.Contains(t, rules[4], "oifname", "what a pod here may send is asked of nothing that comes by a lane")
+	}
+}
+
+// joinedByHome are two clusters that reach each other through home.
+func joinedByHome() (west, east site.Remote) {
+	west = site.Remote{Name: "west", Ranges: prefixes("10.2.0.0/16"), Transit: []site.Transit{{To: "east",
+		Pods: []netip.Addr{netip.MustParseAddr("10.2.0.2")}}}}
+	east = site.Remote{Name: "east", Ranges: prefixes("10.3.0.0/16"), Transit: []site.Transit{{To: "west",
+		Pods: []netip.Addr{netip.MustParseAddr("10.3.0.3"), netip.MustParseAddr("10.3.0.4")}}}}
+	return west, east
+}
+
+func TestHomeLetsOnlyNamedPodsPassFromLaneToLane(t *testing.T) {
+	west, east := joinedByHome()
+	third := site.Remote{Name: "north", Ranges: prefixes("10.4.0.0/16")}
+	p := Make(Input{Site: twoGateways(west, east, third), Self: "g1", MTU: 1500})
+	w, e := Device("west"), Device("east")
+	here, there := "pods-"+w+"-to-"+e, "pods-"+e+"-to-"+w
+	assert.Equal(t, []string{
+		"iifname " + w + " oifname " + e + " ip saddr @" + here + " ip daddr @" + there + " accept",
+		"iifname " + w + " oifname lode0 ip saddr @" + here + " ip daddr @" + there + " accept",
+		"iifname lode0 oifname " + e + " ip saddr @" + here + " ip daddr @" + there + " accept",
+		"iifname " + e + " oifname " + w + " ip saddr @" + there + " ip daddr @" + here + " accept",
+		"iifname " + e + " oifname lode0 ip saddr @" + there + " ip daddr @" + here + " accept",
+		"iifname lode0 oifname " + w + " ip saddr @" + there + " ip daddr @" + here + " accept",
+	}, p.Filter.forwarded()[:6])
+	assert.Len(t, p.Filter.forwarded(), 6+3*4+4)
+	assert.Equal(t, prefixes("10.2.0.2/32"), p.Filter.set(here))
+	assert.Equal(t, prefixes("10.3.0.3/32", "10.3.0.4/32"), p.Filter.set(there))
+
+	node := Make(Input{Site: twoGateways(west, east, third), Self: "node", MTU: 1500}).Filter
+	assert.Len(t, node.forwarded(), 4, "only gateways have lanes")
+	east.Transit = nil
+	one := Make(Input{Site: twoGateways(west, east), Self: "g1", MTU: 1500}).Filter
+	assert.Len(t, one.forwarded(), 2*4+4, "one cluster alone joins nothing")
+	assert.Nil(t, one.set(here))
+}
+
+func TestWhatIsBehindAClusterIsReachedByItsLane(t *testing.T) {
+	home := site.Remote{Name: "home", Ranges: prefixes("10.2.0.0/16"), MTU: 1450, Behind: []site.Behind{
+		{Name: "east", Ranges: prefixes("10.3.0.0/16"), MTU: 1400}, {Name: "north", Ranges: prefixes("10.4.0.0/16"), MTU: 9000},
+		{Name: "zoo", Ranges: prefixes("10.5.0.0/16")}}}
+	p := Make(Input{Site: twoGateways(home), Self: "g1", MTU: 1500, Lanes: map[string]bool{"home": true}})
+	mtus := map[string]int{}
+	for _, r := range p.Routes {
+		if r.Table == 7472 {
+			assert.Equal(t, Device("home"), r.Device)
+			mtus[r.To.String()] = r.MTU
+		}
+	}
+	assert.Equal(t, map[string]int{"10.2.0.0/16": 1414, "10.3.0.0/16": 1364, "10.4.0.0/16": 1414, "10.5.0.0/16": 1414}, mtus,
+		"the smallest network on the way sets the size")
+	assert.Contains(t, p.Filter.text(), "maxseg size set 1324")
+	assert.Contains(t, p.Rules, Rule{Priority: 4, Table: 7473, From: netip.MustParsePrefix("10.3.0.0/16")})
+	all := prefixes("10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16", "10.5.0.0/16")
+	assert.Equal(t, all, p.Filter.set("remote"))
+	assert.Equal(t, all, p.Filter.set("ranges-"+Device("home")))
 }
 
 func TestChooseChangesNothingWithoutNeed(t *testing.T) {

@@ -117,6 +117,14 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 65536 : isQuantity(self) && quantity(self).compareTo(quantity('64Ki')) >= 0",message="podBandwidthLimit is how many bytes a second may pass, at least 64Ki, such as 50Mi"
 	PodBandwidthLimit *resource.Quantity `json:"podBandwidthLimit,omitempty"`
 
+	// PodTransit says whether pods there, and those of other RemoteClusters that have Enabled, too, reach each other through home's
+	// gateways, with podNetwork Fabric: pods of namespaces that may run in both. The owner of each of these clusters has to let in the
+	// ranges of the other one, by spec.network.transitPodCIDRs of the HomeCluster. status.transit says which clusters are reached.
+	//
+	// +optional
+	// +kubebuilder:default=Disabled
+	PodTransit PodTransit `json:"podTransit,omitempty"`
+
 	// HomeServer is the URL, such as https://203.0.113.10:6443, at which pods there reach
 	// home's API server, whose certificate must be valid for that host. Pods that have a
 	// token of home's API find it in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT,
@@ -195,6 +203,18 @@ const (
 
 // Joined says whether pod addresses of one cluster can be reached from the other, whoever provides for that.
 func (n PodNetwork) Joined() bool { return n == Routed || n == Fabric }
+
+// PodTransit says whether pods of a remote cluster and of others reach each other through home.
+//
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type PodTransit string
+
+const (
+	// TransitEnabled says that home carries packets between the cluster and others that have it, too.
+	TransitEnabled PodTransit = "Enabled"
+	// TransitDisabled says that the cluster reaches home alone.
+	TransitDisabled PodTransit = "Disabled"
+)
 
 // SecretKeyRef names one key of a Secret.
 type SecretKeyRef struct {
@@ -275,6 +295,12 @@ type RemoteClusterStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Transit are the other RemoteClusters whose pods and those there reach each other through home's gateways, as these say.
+	//
+	// +optional
+	// +listType=set
+	Transit []string `json:"transit,omitempty"`
 
 	// ClusterUID is the UID of the cluster's kube-system namespace: it tells two
 	// objects for one cluster, and the home cluster itself.

@@ -324,6 +324,11 @@ func (in *RemoteClusterStatus) DeepCopyInto(out *RemoteClusterStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Transit != nil {
+		in, out := &in.Transit, &out.Transit
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.StorageClasses != nil {
 		in, out := &in.StorageClasses, &out.StorageClasses
 		*out = make([]OfferedClass, len(*in))

@@ -49,6 +49,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Factory has the informers of everything else; the caller starts it.
 	Factory informers.SharedInformerFactory
+	// Remotes are the RemoteClusters of home; the caller runs the informer. nil: none is reached through home.
+	Remotes cache.SharedIndexInformer
 	// Recorder writes events on pods and Services.
 	Recorder record.EventRecorder
 	// Metrics is where metrics are registered; it may be nil.
@@ -140,14 +142,15 @@ func (c *clusterReflector) subscribe() (func(), error) {
 		c.homeSliceChanged(now)
 	})
 	_, err5 := controller.Watch(c.requests, c.requestChanged)
+	unwatchRemotes, err6 := c.watchTransit()
 	stop := func() {
-		for _, unwatch := range []func() error{unwatchPods, unwatchConfigMaps, unwatchServices, unwatchSlices} {
+		for _, unwatch := range []func() error{unwatchPods, unwatchConfigMaps, unwatchServices, unwatchSlices, unwatchRemotes} {
 			if unwatch != nil {
 				_ = unwatch()
 			}
 		}
 	}
-	return stop, errors.Join(err1, err2, err3, err4, err5)
+	return stop, errors.Join(err1, err2, err3, err4, err5, err6)
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,13 +92,44 @@ func (c *clusterReflector) wantedSlices(s *remoteNamespace, home *corev1.Service
 }
 
 // leftOut says of a node at home that its endpoints are not copied: that of the cluster itself, and where the fabric joins the networks
-// those of other remote clusters, which it joins with home alone.
+// those of other remote clusters that are not reached through home.
 func (c *clusterReflector) leftOut(node string) bool {
 	if node == c.session.Node || c.session.Network != v1alpha1.Fabric {
 		return node == c.session.Node
 	}
 	found := controller.Get[corev1.Node](c.nodes, node)
-	return found != nil && found.Labels[keys.Cluster] != ""
+	if found == nil || found.Labels[keys.Cluster] == "" {
+		return false
+	}
+	return !slices.Contains(c.reachedThroughHome(), found.Labels[keys.Cluster])
+}
+
+// reachedThroughHome are the other remote clusters that pods there reach.
+func (c *clusterReflector) reachedThroughHome() []string {
+	if c.Remotes == nil {
+		return nil
+	}
+	if remote := controller.Get[v1alpha1.RemoteCluster](c.Remotes, c.session.Cluster); remote != nil {
+		return remote.Status.Transit
+	}
+	return nil
+}
+
+// watchTransit queues all Services once other clusters are reached.
+func (c *clusterReflector) watchTransit() (unwatch func() error, err error) {
+	if c.Remotes == nil {
+		return nil, nil
+	}
+	return controller.Watch(c.Remotes, func(was, now *v1alpha1.RemoteCluster) {
+		if was == nil || now == nil || now.Name != c.session.Cluster || slices.Equal(was.Status.Transit, now.Status.Transit) {
+			return // the first time all are queued anyhow
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, s := range c.namespaces {
+			c.enqueueServices(s)
+		}
+	})
 }
 
 // syncSlices creates, updates and deletes EndpointSlices until those that exist are the wanted

@@ -80,6 +80,43 @@ type NetworkLinkSpec struct {
 	//
 	// +optional
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
+
+	// Transit are other remote clusters of home whose pods and those of this link's remote cluster reach each other through home's
+	// gateways. In a remote cluster those count that its owner lets in, by spec.network.transitPodCIDRs of the HomeCluster. At home it
+	// says of each whether the owner does.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	// +kubebuilder:validation:MaxItems=16
+	Transit []Transit `json:"transit,omitempty"`
+}
+
+// Transit is another remote cluster of the same home cluster.
+type Transit struct {
+	// Cluster is the name of its RemoteCluster.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Cluster string `json:"cluster"`
+	// PodCIDRs are, in a remote cluster, the ranges by which pods of the other one are reached from here.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=49
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// MTU is, in a remote cluster, that of the network between nodes of the other one.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	MTU int32 `json:"mtu,omitempty"`
+	// Refused is, at home, why the remote cluster does not let in the other one. Empty: it does.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Refused string `json:"refused,omitempty"`
 }
 
 // PodTranslation says by which range the pods of a range are reached from another cluster: each address by that with the same last bits.
@@ -158,6 +195,14 @@ type NetworkLinkStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	PodTranslations []PodTranslation `json:"podTranslations,omitempty"`
 
+	// Transit says of the clusters of spec.transit whether this one lets pods there and those of this link reach each other.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	// +kubebuilder:validation:MaxItems=16
+	Transit []TransitStatus `json:"transit,omitempty"`
+
 	// Gateways are the nodes of this cluster that carry packets; each writes its own
 	// entry.
 	//
@@ -173,6 +218,23 @@ type NetworkLinkStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Probes []ProbeStatus `json:"probes,omitempty"`
+}
+
+// TransitStatus says whether another remote cluster of the same home cluster is let in.
+type TransitStatus struct {
+	// Cluster is the name of its RemoteCluster.
+	Cluster string `json:"cluster"`
+	// Accepted: in a remote cluster, its owner lets in the ranges. At home, the owners of both clusters do, and home carries packets.
+	Accepted bool `json:"accepted"`
+	// PodCIDRs are, in a remote cluster, the ranges that are let in.
+	//
+	// +optional
+	// +listType=set
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// Message is why it is not accepted.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // GatewayStatus is a gateway of this cluster.

@@ -162,6 +162,16 @@ type NetworkPolicy struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of podCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
 	PodCIDRs []string `json:"podCIDRs"`
 
+	// TransitPodCIDRs are ranges of pods of other remote clusters of this home cluster that are let in, and reached, through the gateways
+	// of home: of those that home names in spec.transit of the NetworkLink, the ones that are within these. Empty: none.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=49
+	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of transitPodCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
+	TransitPodCIDRs []string `json:"transitPodCIDRs,omitempty"`
+
 	// Namespaces narrows whose pods here are reached, and reach the home cluster: namespaces here of which
 	// these are the names. Empty: all that were made for the home cluster.
 	//

@@ -349,6 +349,11 @@ func (in *NetworkPolicy) DeepCopyInto(out *NetworkPolicy) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.TransitPodCIDRs != nil {
+		in, out := &in.TransitPodCIDRs, &out.TransitPodCIDRs
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Namespaces != nil {
 		in, out := &in.Namespaces, &out.Namespaces
 		*out = make([]string, len(*in))

@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/lodestone-storage/lodestone/network/site"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
+)
+
+// Two remote clusters reach each other through home. Each of them is told which ranges are behind home, of which its owner lets in some
+// (addBehind); home says which pods may, and only for two clusters both of which let in the other one (addTransit).
+
+// addBehind adds to the last Remote of a Site, which is a home cluster, the clusters behind it that the owner lets in. One that cannot be
+// is left out, and disturbs nothing else.
+func addBehind(s *site.Site, home *remotev1alpha1.HomeCluster, link *networkv1alpha1.NetworkLink) (said []networkv1alpha1.TransitStatus) {
+	last := len(s.Remotes) - 1
+	for _, announced := range link.Spec.Transit {
+		status := networkv1alpha1.TransitStatus{Cluster: announced.Cluster}
+		ranges, problem := letIn(home, announced)
+		if problem == "" {
+			remote := s.Remotes[last]
+			behind := site.Behind{Name: announced.Cluster, Ranges: ranges, MTU: int(announced.MTU)}
+			remote.Behind = append(slices.Clone(remote.Behind), behind)
+			candidate := *s
+			candidate.Remotes = append(slices.Clone(s.Remotes[:last]), remote)
+			if err := candidate.Validate(); err != nil {
+				problem = strings.ReplaceAll(err.Error(), "\n", "; ")
+			} else {
+				s.Remotes, status.Accepted = candidate.Remotes, true
+			}
+		}
+		status.Message = problem
+		if status.Accepted {
+			status.PodCIDRs = slices.Clone(announced.PodCIDRs)
+		}
+		said = append(said, status)
+	}
+	return said
+}
+
+// letIn returns the ranges of a cluster behind home, or why the owner of this one does not let them in.
+func letIn(home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) (ranges []netip.Prefix, problem string) {
+	where := "spec.network.transitPodCIDRs of HomeCluster " + home.Name
+	allowed, err := remotecluster.ParsePodRanges(home.Spec.Network.TransitPodCIDRs)
+	if err != nil {
+		return nil, where + ": " + err.Error()
+	}
+	ranges, err = remotecluster.ParsePodRanges(announced.PodCIDRs)
+	switch {
+	case err != nil:
+		return nil, "spec.transit: " + err.Error()
+	case len(ranges) == 0:
+		return nil, "spec.transit names no ranges of pods of cluster " + announced.Cluster
+	}
+	for _, one := range ranges {
+		if !allowed.HasRange(one) {
+			return nil, fmt.Sprintf("the owner of this cluster has not allowed %s of cluster %s: they add it to %s", one, announced.Cluster, where)
+		}
+	}
+	return ranges, ""
+}
+
+// addTransit adds to the remote clusters of this home which of their pods reach which others through here: pods of namespaces that may run
+// in both. What a link has for status.transit goes into its verdict.
+func addTransit(s *site.Site, o Observation, verdicts map[Key]Verdict, away map[string]string) {
+	own := map[string]*networkv1alpha1.NetworkLink{}
+	for _, link := range o.Links {
+		if link.Namespace == o.Namespace {
+			own[link.Name] = link
+		}
+	}
+	joined := map[string]bool{}
+	for _, r := range s.Remotes {
+		joined[r.Name] = own[r.Name] != nil
+	}
+	for i := range s.Remotes {
+		r := &s.Remotes[i]
+		link := own[r.Name]
+		if link == nil {
+			continue // that is a home cluster
+		}
+		verdict := verdicts[KeyOf(link)]
+		for _, to := range link.Spec.Transit {
+			status := networkv1alpha1.TransitStatus{Cluster: to.Cluster, Message: hinders(r.Name, to, own[to.Cluster], joined[to.Cluster])}
+			if status.Accepted = status.Message == ""; status.Accepted {
+				r.Transit = append(r.Transit, site.Transit{To: to.Cluster, Pods: passing(o, away, r, to.Cluster)})
+			}
+			verdict.Transit = append(verdict.Transit, status)
+		}
+		verdicts[KeyOf(link)] = verdict
+	}
+}
+
+// hinders says why packets between two clusters do not pass, empty if they do. other is the link of the second one, nil if there is none.
+func hinders(name string, to networkv1alpha1.Transit, other *networkv1alpha1.NetworkLink, joined bool) string {
+	switch {
+	case to.Refused != "":
+		return "cluster " + name + ": " + to.Refused
+	case other == nil || !joined || to.Cluster == name:
+		return fmt.Sprintf("cluster %s is not joined with this one", to.Cluster)
+	}
+	i := slices.IndexFunc(other.Spec.Transit, func(back networkv1alpha1.Transit) bool { return back.Cluster == name })
+	if i < 0 {
+		return fmt.Sprintf("cluster %s has not yet been told of cluster %s", to.Cluster, name)
+	}
+	if back := other.Spec.Transit[i]; back.Refused != "" {
+		return "cluster " + to.Cluster + ": " + back.Refused
+	}
+	return ""
+}
+
+// passing are the pods of a remote cluster that reach those of another one. What a cluster calls the address of one of its pods has to be
+// of its own ranges.
+func passing(o Observation, away map[string]string, r *site.Remote, to string) (addresses []netip.Addr) {
+	for _, p := range o.Pods {
+		n := o.Namespaces[p.Namespace]
+		if away[p.Node] != r.Name || !remotecluster.MayUse(n, r.Name) || !remotecluster.MayUse(n, to) {
+			continue
+		}
+		for _, address := range p.Addresses {
+			if remotecluster.PodRanges(r.Ranges).Has(address) {
+				addresses = append(addresses, address)
+			}
+		}
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(addresses)
+}
