@@ -1,5 +1,5 @@
-// Command coredns is CoreDNS with the plugins that kubeadm's Corefile names, and
-// no others: built with all of them, it needs many more modules.
+// Command coredns is CoreDNS with the plugins that kubeadm's Corefile names, and rewrite, with which
+// docs/services.md has names below clusterset.local found. Built with all plugins, it needs many more modules.
 package main
 
 import (
@@ -15,12 +15,13 @@ import (
 	_ "github.com/coredns/coredns/plugin/metrics"
 	_ "github.com/coredns/coredns/plugin/ready"
 	_ "github.com/coredns/coredns/plugin/reload"
+	_ "github.com/coredns/coredns/plugin/rewrite"
 )
 
 func main() {
 	// The order in which a query meets the plugins.
 	dnsserver.Directives = []string{
-		"reload", "health", "ready", "prometheus", "errors", "loadbalance", "cache", "kubernetes", "loop", "forward",
+		"reload", "health", "ready", "prometheus", "errors", "loadbalance", "cache", "rewrite", "kubernetes", "loop", "forward",
 	}
 	coremain.Run()
 }
