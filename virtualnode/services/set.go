@@ -283,7 +283,7 @@ func (m *member) export(at *place, k key) *rules.Export {
 		return nil
 	}
 	export := &rules.Export{From: m.Cluster, Object: object,
-		Service: controller.Get[corev1.Service](at.services, namespace+"/"+k.name), TooMany: tooMany(at, namespace, k.name)}
+		Service: controller.Get[corev1.Service](at.services, namespace+"/"+k.name), TooMany: m.tooMany(at, namespace, k.name)}
 	for _, slice := range controller.In[discoveryv1.EndpointSlice](at.slices, namespace) {
 		if slice.Labels[discoveryv1.LabelServiceName] == k.name && !rules.Reflected(slice) {
 			export.Slices = append(export.Slices, slice)
@@ -292,19 +292,16 @@ func (m *member) export(at *place, k key) *rules.Export {
 	return export
 }
 
-// tooMany says whether an export is one of those that are not taken, for there are too many.
-func tooMany(at *place, namespace, name string) bool {
-	all := controller.In[mcs.ServiceExport](at.exports, namespace)
-	if len(all) <= rules.MaxExports {
+// tooMany says whether an export is one of those that are not taken of a remote cluster.
+func (m *member) tooMany(at *place, namespace, name string) bool {
+	if m.Home() {
 		return false
 	}
-	before := 0
-	for _, other := range all {
-		if other.Name < name {
-			before++
-		}
+	var names []string
+	for _, other := range controller.In[mcs.ServiceExport](at.exports, namespace) {
+		names = append(names, other.Name)
 	}
-	return before >= rules.MaxExports
+	return rules.TooMany(names, name)
 }
 
 // destination is a namespace of a cluster, as the rules know it.

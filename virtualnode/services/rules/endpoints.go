@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// MaxExports is how many ServiceExports of one namespace of a cluster are taken.
-	MaxExports = 250
+	// maxExports is how many ServiceExports of one namespace of a remote cluster are taken.
+	maxExports = 100
 	// maxEndpoints is how many endpoints of one Service are taken of each cluster, and maxSlices of how many EndpointSlices.
-	maxEndpoints, maxSlices = 1000, 100
+	maxEndpoints, maxSlices = 1000, 40
 )
 
 // Cluster is a cluster of the set: home, or a remote cluster as its RemoteCluster says.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"strings"
@@ -242,6 +243,18 @@ func TestWhatNoAPIServerWouldTakeIsNotValid(t *testing.T) {
 			assert.Equal(t, row.reason == "Valid", is.Status == metav1.ConditionTrue)
 		})
 	}
+}
+
+func TestOfARemoteClusterOnlySoManyExportsAreTaken(t *testing.T) {
+	var all []string
+	for i := range 150 {
+		all = append(all, fmt.Sprintf("web-%03d", 149-i))
+	}
+	assert.False(t, TooMany(all, "web-000"))
+	assert.False(t, TooMany(all, "web-099"))
+	assert.True(t, TooMany(all, "web-100"), "it would be the 101st")
+	assert.True(t, TooMany(all, "web-149"))
+	assert.False(t, TooMany(all[50:], "web-099"), "of a hundred all are taken")
 }
 
 func TestEachClusterHasTheAddressByWhichItReachesAPod(t *testing.T) {

@@ -38,7 +38,8 @@ func Valid(export Export) metav1.Condition {
 	service := export.Service
 	switch {
 	case export.TooMany:
-		return no(reasonTooMany, "no more than %d ServiceExports of a namespace are taken, by their names: delete others", MaxExports)
+		return no(reasonTooMany, "of a remote cluster no more than %d ServiceExports of a namespace are taken, by their names: delete others",
+			maxExports)
 	case len(export.Object.Name) > maxName || len(validation.IsDNS1123Label(export.Object.Name)) > 0:
 		return no(reasonName, "the name of a Service that is exported has at most %d lower-case letters, digits and '-': export a Service "+
 			"that has such a name", maxName)
@@ -70,6 +71,18 @@ func Valid(export Export) metav1.Condition {
 		}
 	}
 	return condition(mcs.ServiceExportConditionValid, true, mcs.ServiceExportReasonValid, "the Service can be exported")
+}
+
+// TooMany says of an export of a remote cluster, by its name, whether it is one of those that are not taken. Exports are the names of all in its
+// namespace.
+func TooMany(exports []string, name string) bool {
+	before := 0
+	for _, other := range exports {
+		if other < name {
+			before++
+		}
+	}
+	return before >= maxExports
 }
 
 // portProblem says what of the ports of a Service no API server would have taken, empty if nothing.
