@@ -33,13 +33,14 @@ func shareServices(t *testing.T) {
 		}
 	}
 	component := filepath.Join(deploy, "components", "services")
-	_, err := bed.Home.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(component, "rights.yaml"), "-f", filepath.Join(component, "limits.yaml"))
+	_, err := bed.Home.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(component, "rights.yaml"),
+		"-f", filepath.Join(component, "limits.yaml"))
 	require.NoError(t, err)
 	folder := t.TempDir()
 	there, err := filepath.Rel(folder, deploy)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), fmt.Appendf(nil, "kind: Kustomization\nresources: [%s/remote/home]\n"+
-		"components: [%s/components/services-remote]\n", there, there), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), fmt.Appendf(nil,
+		"kind: Kustomization\nresources: [%s/remote/home]\ncomponents: [%s/components/services-remote]\n", there, there), 0o600))
 	_, err = bed.West.Kubectl(t.Context(), "", "apply", "-k", folder)
 	require.NoError(t, err)
 	require.NoError(t, program.Stop())
@@ -52,8 +53,8 @@ func shareServices(t *testing.T) {
 	})
 }
 
-// TestServicesAreSharedByAllProgramsTogether has the real agent give the namespace, and the real program share a Service of each cluster: the
-// one at home is of a pod that runs in west.
+// TestServicesAreSharedByAllProgramsTogether has the real agent give the namespace, and the real program share a Service of each cluster:
+// the one at home is of a pod that runs in west.
 func TestServicesAreSharedByAllProgramsTogether(t *testing.T) {
 	testbed.Require(t)
 	shareServices(t)
@@ -102,7 +103,8 @@ func TestServicesAreSharedByAllProgramsTogether(t *testing.T) {
 	export(bed.West, "db", nil)
 	_, err := bed.West.Client().DiscoveryV1().EndpointSlices(namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "db-1", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.128.77.7"}}}}, metav1.CreateOptions{})
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.128.77.7"}}}},
+		metav1.CreateOptions{})
 	require.NoError(t, err)
 	has(bed.Home, "db", "west", "10.128.77.7")
 	await.Until(t, "it has an address at home", func() bool {

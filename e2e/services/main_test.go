@@ -101,7 +101,8 @@ func prepareHome(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=30s"); err != nil {
+	if _, err := home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev",
+		"--timeout=30s"); err != nil {
 		return err
 	}
 	if remotes, err = clients.NewRemoteClusters(home.AdminConfig()); err != nil {
@@ -110,7 +111,8 @@ func prepareHome(ctx context.Context) error {
 	for name := range down {
 		if _, err := remotes.Create(ctx, &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.RemoteClusterSpec{
 			KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: name},
-			Namespaces:          v1alpha1.NamespaceMapping{Strategy: v1alpha1.Suffixed}, PodNetwork: v1alpha1.Fabric, PodCIDRs: []string{"10.244.0.0/16"},
+			Namespaces:          v1alpha1.NamespaceMapping{Strategy: v1alpha1.Suffixed}, PodNetwork: v1alpha1.Fabric,
+			PodCIDRs: []string{"10.244.0.0/16"},
 		}}, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("make RemoteCluster %s: %w", name, err)
 		}
@@ -418,7 +420,8 @@ func (s *side) clean(t *testing.T, name string) bool {
 }
 
 // says waits until a condition of an export has a reason, and returns its message.
-func (s *side) says(t *testing.T, name string, condition mcs.ServiceExportConditionType, status metav1.ConditionStatus, reason string) string {
+func (s *side) says(t *testing.T, name string, condition mcs.ServiceExportConditionType, status metav1.ConditionStatus,
+	reason string) string {
 	t.Helper()
 	var found *metav1.Condition
 	await.Until(t, fmt.Sprintf("export %s in %s is %s because of %s", name, s.Name(), condition, reason), func() bool {

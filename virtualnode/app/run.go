@@ -124,8 +124,8 @@ func Run(ctx context.Context, config *Config) error {
 
 // exchange adds to what runs for each session that which shares Services, if that is asked for; the set then runs for home. It
 // must be called before the factory is started.
-func (c *Config) exchange(process *program.Process, homeID string, factory informers.SharedInformerFactory, objects cache.SharedIndexInformer,
-	work []Worker) ([]Worker, *services.Set, error) {
+func (c *Config) exchange(process *program.Process, homeID string, factory informers.SharedInformerFactory,
+	objects cache.SharedIndexInformer, work []Worker) ([]Worker, *services.Set, error) {
 	if !c.MultiClusterServices {
 		return work, nil, nil
 	}

@@ -70,8 +70,8 @@ func (m *member) bring(ctx context.Context, at *place, k key, now seen, merged r
 	}
 	switch {
 	case have != nil && !ours && wanted:
-		return refusal(fmt.Sprintf("in namespace %s a ServiceImport %s is there that Lodestone did not make, and is left alone: rename one of the two",
-			namespace, k.name))
+		return refusal(fmt.Sprintf("in namespace %s a ServiceImport %s is there that Lodestone did not make, and is left alone: rename "+
+			"one of the two", namespace, k.name))
 	case !ours && !wanted:
 		return nil
 	case ours && have.DeletionTimestamp != nil:
@@ -122,7 +122,8 @@ func (m *member) bringService(ctx context.Context, have, want *corev1.Service) e
 }
 
 // bringSlices makes, changes and deletes the EndpointSlices of an import.
-func (m *member) bringSlices(ctx context.Context, at *place, to rules.Destination, of *mcs.ServiceImport, now seen, merged rules.Merged) error {
+func (m *member) bringSlices(ctx context.Context, at *place, to rules.Destination, of *mcs.ServiceImport, now seen,
+	merged rules.Merged) error {
 	client := m.client.DiscoveryV1().EndpointSlices(of.Namespace)
 	wanted := map[string]*discoveryv1.EndpointSlice{}
 	for _, export := range merged.Exports {

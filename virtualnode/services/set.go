@@ -101,7 +101,8 @@ func (s *Set) Run(ctx context.Context) error {
 		return err
 	}
 	core := s.Factory.Core().V1()
-	m.begin(ctx, "", &place{namespace: "", services: core.Services().Informer(), slices: s.Factory.Discovery().V1().EndpointSlices().Informer()})
+	m.begin(ctx, "", &place{services: core.Services().Informer(),
+		slices: s.Factory.Discovery().V1().EndpointSlices().Informer()})
 	m.run(ctx)
 	m.watching.Wait()
 	return nil

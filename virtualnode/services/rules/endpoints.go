@@ -84,8 +84,8 @@ type Destination struct {
 	To *Cluster
 	// HomeID is the ID of the home cluster, Namespace that of the cluster.
 	HomeID, Namespace string
-	// Owner returns the cluster of the set that a node of home stands for. Away says of a node that it stands for another cluster, which is not
-	// of the set.
+	// Owner returns the cluster of the set that a node of home stands for. Away says of a node that it stands for another cluster, which
+	// is not of the set.
 	Owner func(node string) (owner *Cluster, away bool)
 	// Silent says whether a cluster does not answer, so that nobody knows how its pods are.
 	Silent func(cluster string) bool
@@ -125,7 +125,8 @@ func (d Destination) Slices(export Export, kind mcs.ServiceImportType) (wanted [
 	return wanted, leftOut
 }
 
-// endpoint returns an endpoint as pods of the destination reach it, nil if they do not; refused says that its address is none of its cluster.
+// endpoint returns an endpoint as pods of the destination reach it, nil if they do not; refused says that its address is none of its
+// cluster.
 func (d Destination) endpoint(from *Cluster, family discoveryv1.AddressType, endpoint discoveryv1.Endpoint) (
 	made *discoveryv1.Endpoint, refused bool) {
 	var owner *Cluster

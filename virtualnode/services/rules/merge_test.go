@@ -26,7 +26,8 @@ var epoch = time.Unix(1_800_000_000, 0)
 
 var (
 	home = &Cluster{ID: "h1"}
-	west = &Cluster{ID: "west", Network: v1alpha1.Fabric, Ranges: ranges("10.244.0.0/16"), Translations: translation("10.244.0.0/16", "100.65.0.0/16"),
+	west = &Cluster{ID: "west", Network: v1alpha1.Fabric, Ranges: ranges("10.244.0.0/16"),
+		Translations:     translation("10.244.0.0/16", "100.65.0.0/16"),
 		HomeTranslations: translation("10.244.0.0/16", "100.64.0.0/16")}
 	east  = &Cluster{ID: "east", Network: v1alpha1.Fabric, Ranges: ranges("10.9.0.0/16")}
 	north = &Cluster{ID: "north", Network: v1alpha1.Routed, Ranges: ranges("10.10.0.0/16", "fd00:10::/64")}
@@ -52,7 +53,8 @@ func translation(pods, as string) remotecluster.Translations {
 // export is one of a Service web with port 80, made so many seconds after the others.
 func export(from *Cluster, age int, changes ...func(*Export)) Export {
 	made := Export{From: from,
-		Object: &mcs.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: "web", CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(age) * time.Second))}},
+		Object: &mcs.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: "web",
+			CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(age) * time.Second))}},
 		Service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{
 			ClusterIP: "10.96.1.1", Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}}
 	for _, change := range changes {
@@ -161,7 +163,8 @@ func TestTheOldestExportCountsAndPortsAreAUnion(t *testing.T) {
 				assert.Equal(t, map[string]string{"team": "a"}, m.Labels)
 				assert.Empty(t, m.Annotations)
 			}},
-		{"one that is not valid does not count, however old", []Export{export(west, 0, func(e *Export) { e.Service = nil }), export(home, 9)}, nil,
+		{"one that is not valid does not count, however old", []Export{
+			export(west, 0, func(e *Export) { e.Service = nil }), export(home, 9)}, nil,
 			func(t *testing.T, m Merged) {
 				assert.Equal(t, []string{"h1"}, m.Clusters())
 				assert.Equal(t, "NoService", m.Conditions["west"][0].Reason)
@@ -325,7 +328,8 @@ func TestEndpointSlicesAreThoseOfTheImportAndOfItsService(t *testing.T) {
 	made, left := destination(home).Slices(from(west, slice("a", "10.244.0.7", "10.96.0.1", "127.0.0.1", "web")), mcs.ClusterSetIP)
 	require.Len(t, made, 1)
 	assert.Equal(t, 3, left, "no pods of west")
-	assert.Equal(t, map[string]string{keys.HomeID: "h1", keys.ServiceImport: "web", mcs.LabelServiceName: "web", mcs.LabelSourceCluster: "west",
+	assert.Equal(t, map[string]string{keys.HomeID: "h1", keys.ServiceImport: "web", mcs.LabelServiceName: "web",
+		mcs.LabelSourceCluster:       "west",
 		discoveryv1.LabelServiceName: "mcs-web", discoveryv1.LabelManagedBy: keys.Driver}, made[0].Labels)
 	assert.Equal(t, []discoveryv1.Endpoint{{Addresses: []string{"100.65.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
 		Hostname: ptr.To("db-0")}}, made[0].Endpoints, "nodes and pods of west mean nothing at home")
@@ -383,7 +387,8 @@ func TestObjectsThatAreAsWantedAreNotWritten(t *testing.T) {
 	service := d.Service(imported)
 	assert.Equal(t, "u1", string(service.OwnerReferences[0].UID), "it goes with the import")
 	// What an API server adds.
-	service.Spec.ClusterIP, service.Spec.ClusterIPs, service.Spec.IPFamilies = "10.96.0.9", []string{"10.96.0.9"}, []corev1.IPFamily{corev1.IPv4Protocol}
+	service.Spec.ClusterIP, service.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
+	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	service.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 	service.Spec.Ports[0].TargetPort.IntVal = 80
 	_, changed, replace := MergeService(service, d.Service(imported))
@@ -422,13 +427,15 @@ func TestReadySaysWhere(t *testing.T) {
 		says   string
 	}{
 		{"all is well", func(*Facts) {}, "Exported", "the Service can be used in clusters h1, west"},
-		{"one has no API", func(f *Facts) { f.Absent = map[string]string{"east": "it is not there"} }, "Exported", "h1, west; not in cluster east: it is not there"},
+		{"one has no API", func(f *Facts) { f.Absent = map[string]string{"east": "it is not there"} }, "Exported",
+			"h1, west; not in cluster east: it is not there"},
 		{"not valid", func(f *Facts) { f.Valid = false }, "Pending", "Valid"},
 		{"the namespace is closed", func(f *Facts) { f.Open = false }, "NotOffloaded", "lodestone.dev/offload=enabled"},
 		{"the networks are apart", func(f *Facts) {
 			f.Open, f.Export.From = false, &Cluster{ID: "west", Network: v1alpha1.Isolated}
 		}, "NetworkNotJoined", "spec.podNetwork"},
-		{"some cannot", func(f *Facts) { f.Problems = map[string]string{"west": "b", "east": "a"} }, "Failed", "cluster east: a; cluster west: b"},
+		{"some cannot", func(f *Facts) { f.Problems = map[string]string{"west": "b", "east": "a"} }, "Failed",
+			"cluster east: a; cluster west: b"},
 		{"some endpoints are left out", func(f *Facts) { f.LeftOut = 3 }, "Failed", "3 endpoints are left out"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -41,16 +41,16 @@ func Ready(f Facts) metav1.Condition {
 	case !f.Valid:
 		return no(mcs.ServiceExportReasonPending, "nothing is exported while the condition Valid is not True")
 	case !f.Open && !from.Home() && !from.Network.Joined():
-		return no("NetworkNotJoined", "pods of other clusters do not reach those of this one: have spec.podNetwork of the RemoteCluster be Fabric "+
-			"or Routed")
+		return no("NetworkNotJoined", "pods of other clusters do not reach those of this one: have spec.podNetwork of the RemoteCluster be "+
+			"Fabric or Routed")
 	case !f.Open:
 		return no("NotOffloaded", "namespace %s of the home cluster is not open to this cluster: give it the label %s=%s there", f.HomeNamespace,
 			keys.Offload, keys.OffloadEnabled)
 	case len(f.Problems) > 0:
 		return no(mcs.ServiceExportReasonFailed, "%s", said(f.Problems))
 	case f.LeftOut > 0:
-		return no(mcs.ServiceExportReasonFailed, "%d endpoints are left out: of each cluster those are taken that have addresses from spec.podCIDRs "+
-			"of its RemoteCluster, up to %d", f.LeftOut, maxEndpoints)
+		return no(mcs.ServiceExportReasonFailed, "%d endpoints are left out: of each cluster those are taken that have addresses from "+
+			"spec.podCIDRs of its RemoteCluster, up to %d", f.LeftOut, maxEndpoints)
 	}
 	message := "the Service can be used in clusters " + strings.Join(f.Clusters, ", ")
 	if len(f.Absent) > 0 {

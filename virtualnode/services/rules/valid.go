@@ -73,8 +73,8 @@ func Valid(export Export) metav1.Condition {
 	return condition(mcs.ServiceExportConditionValid, true, mcs.ServiceExportReasonValid, "the Service can be exported")
 }
 
-// TooMany says of an export of a remote cluster, by its name, whether it is one of those that are not taken. Exports are the names of all in its
-// namespace.
+// TooMany says of an export of a remote cluster, by its name, whether it is one of those that are not taken. Exports are the
+// names of all in its namespace.
 func TooMany(exports []string, name string) bool {
 	before := 0
 	for _, other := range exports {
@@ -128,8 +128,8 @@ func affinityProblem(service *corev1.Service) string {
 	return fmt.Sprintf("the session affinity of the Service cannot be imported: give None, or ClientIP for 1 to %d seconds", maxAffinity)
 }
 
-// entriesProblem says what is wrong with labels or annotations for imports, empty if nothing. Those of Kubernetes and of Lodestone say how an object
-// is treated, which is not for another cluster to say.
+// entriesProblem says what is wrong with labels or annotations for imports, empty if nothing. Those of Kubernetes and of Lodestone say
+// how an object is treated, which is not for another cluster to say.
 func entriesProblem(values map[string]string, check func(string) []string) string {
 	if len(values) > maxEntries {
 		return fmt.Sprintf("has %d entries: give at most %d", len(values), maxEntries)
