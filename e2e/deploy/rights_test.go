@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -106,6 +107,30 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "patch", resource: "storage.k8s.io/csidrivers", name: "disk.example.com"},
 		{verb: "delete", resource: "storage.k8s.io/csidrivers", name: "lodestone.dev"},
 		{verb: "impersonate", resource: "/users"},
+	})
+}
+
+func TestTheVirtualNodeProgramGetsWhatSharingServicesTakes(t *testing.T) {
+	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"components/services/rights.yaml")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := cluster.Kubectl(context.Background(), "", "delete", "-f", root+"components/services/rights.yaml")
+		assert.NoError(t, err)
+	})
+	const api = "multicluster.x-k8s.io/"
+	check(t, systemNamespace, "lodestone-virtualnode", []right{
+		{verb: "watch", resource: api + "serviceexports", namespace: everywhere, allowed: true},
+		{verb: "update", resource: api + "serviceexports/status", namespace: everywhere, allowed: true},
+		{verb: "create", resource: api + "serviceexports", namespace: "default"},
+		{verb: "update", resource: api + "serviceexports", namespace: "default"},
+		{verb: "delete", resource: api + "serviceexports", namespace: "default"},
+		{verb: "create", resource: api + "serviceimports", namespace: everywhere, allowed: true},
+		{verb: "update", resource: api + "serviceimports/status", namespace: everywhere, allowed: true},
+		{verb: "patch", resource: api + "serviceimports", namespace: "default"},
+		{verb: "create", resource: "/services", namespace: everywhere, allowed: true}, // confined by admission: e2e/services
+		{verb: "delete", resource: "discovery.k8s.io/endpointslices", namespace: everywhere, allowed: true},
+		{verb: "update", resource: "/services/status", namespace: "default"},
+		{verb: "create", resource: "/endpoints", namespace: "default"},
 	})
 }
 

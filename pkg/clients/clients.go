@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/gentype"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -37,6 +38,10 @@ type (
 	ShadowPods = gentype.ClientWithList[*remotev1alpha1.ShadowPod, *remotev1alpha1.ShadowPodList]
 	// NetworkLinks reads and writes the NetworkLinks of a namespace of a cluster.
 	NetworkLinks = gentype.ClientWithList[*networkv1alpha1.NetworkLink, *networkv1alpha1.NetworkLinkList]
+	// ServiceExports reads and writes the ServiceExports of a namespace of a cluster.
+	ServiceExports = gentype.ClientWithList[*mcs.ServiceExport, *mcs.ServiceExportList]
+	// ServiceImports reads and writes the ServiceImports of a namespace of a cluster.
+	ServiceImports = gentype.ClientWithList[*mcs.ServiceImport, *mcs.ServiceImportList]
 )
 
 // NewRemoteClusters returns the client of RemoteClusters of the cluster that config names.
@@ -117,6 +122,25 @@ func NewNetworkLinks(config *rest.Config, namespace string) (*NetworkLinks, erro
 		return nil, err
 	}
 	return typed[networkv1alpha1.NetworkLink, networkv1alpha1.NetworkLinkList](group, "networklinks", namespace), nil
+}
+
+// MultiClusterServices makes the clients of the Multi-Cluster Services API of one cluster.
+type MultiClusterServices struct{ group group }
+
+// NewMultiClusterServices returns a MultiClusterServices of the cluster that config names.
+func NewMultiClusterServices(config *rest.Config) (*MultiClusterServices, error) {
+	group, err := newGroup(config, mcs.SchemeGroupVersion, mcs.AddToScheme, true)
+	return &MultiClusterServices{group}, err
+}
+
+// Exports returns the client of the ServiceExports of a namespace, or of all if that is empty.
+func (c *MultiClusterServices) Exports(namespace string) *ServiceExports {
+	return typed[mcs.ServiceExport, mcs.ServiceExportList](c.group, mcs.ServiceExportPluralName, namespace)
+}
+
+// Imports returns the client of the ServiceImports of a namespace, or of all if that is empty.
+func (c *MultiClusterServices) Imports(namespace string) *ServiceImports {
+	return typed[mcs.ServiceImport, mcs.ServiceImportList](c.group, mcs.ServiceImportPluralName, namespace)
 }
 
 // group has what is needed to reach one API group of one cluster.

@@ -73,6 +73,10 @@ const (
 	ExistingVolumes        = "lodestone.dev/existing-volumes"
 	ExistingVolumesAllowed = "allowed"
 
+	// ServiceImport is, on a ServiceImport and on the Service and EndpointSlices that stand for it, the name of the Service that clusters
+	// export: Lodestone has made them.
+	ServiceImport = "lodestone.dev/service-import"
+
 	// Offload is, on a Namespace, OffloadEnabled where its pods may run in
 	// remote clusters.
 	Offload        = "lodestone.dev/offload"

@@ -28,6 +28,8 @@ type Options struct {
 	NodeIP           string
 	KubeletAddress   string
 	KubeletPortsFrom int
+	// MultiClusterServices has Services shared that are exported.
+	MultiClusterServices bool
 }
 
 // NewOptions returns the defaults.
@@ -56,6 +58,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"address that the kubelet APIs of virtual nodes are served at; empty: all of the pod")
 	flags.IntVar(&o.KubeletPortsFrom, "kubelet-ports-from", o.KubeletPortsFrom,
 		"first port of the kubelet APIs; each virtual node takes the next free one; 0: any free ports")
+	flags.BoolVar(&o.MultiClusterServices, "multi-cluster-services", o.MultiClusterServices, "share the Services that ServiceExports name "+
+		"(multicluster.x-k8s.io) between home and the remote clusters whose pod networks are joined")
 }
 
 // Validate returns an error that joins all that is wrong with the options.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -21,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/virtualnode/pods"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/reflector"
 	"github.com/lodestone-storage/lodestone/virtualnode/registry"
+	"github.com/lodestone-storage/lodestone/virtualnode/services"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
 
@@ -69,6 +71,10 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
+	work, shared, err := config.exchange(process, homeID, factory, objects, work)
+	if err != nil {
+		return err
+	}
 	counts, err := registry.NewMetrics(process.Metrics)
 	if err != nil {
 		return err
@@ -106,7 +112,29 @@ func Run(ctx context.Context, config *Config) error {
 		return nil
 	}
 	process.Probes.Ready()
-	return process.Lead(ctx, clusters.Run)
+	return process.Lead(ctx, func(ctx context.Context) error {
+		together, ctx := errgroup.WithContext(ctx)
+		together.Go(func() error { return clusters.Run(ctx) })
+		if shared != nil {
+			together.Go(func() error { return shared.Run(ctx) })
+		}
+		return together.Wait()
+	})
+}
+
+// exchange adds to what runs for each session that which shares Services, if that is asked for; the set then runs for home. It
+// must be called before the factory is started.
+func (c *Config) exchange(process *program.Process, homeID string, factory informers.SharedInformerFactory,
+	objects cache.SharedIndexInformer, work []Worker) ([]Worker, *services.Set, error) {
+	if !c.MultiClusterServices {
+		return work, nil, nil
+	}
+	api, err := clients.NewMultiClusterServices(process.Access)
+	if err != nil {
+		return nil, nil, err
+	}
+	set := services.New(services.Config{HomeID: homeID, Home: process.Client, Services: api, Factory: factory, Objects: objects})
+	return append(work, set.Remote), set, nil
 }
 
 // transform is the transform function of the informers on the home cluster.

@@ -71,6 +71,7 @@ var wrong = []struct{ command, flags, says string }{
 	{"lodestone-virtualnode", "--kubelet-ports-from=99999", "--kubelet-ports-from"},
 	{"lodestone-virtualnode", "--leader-elect=maybe", `invalid argument "maybe"`},
 	{"lodestone-virtualnode", "--lease-duration=1s", "give at least 3s"},
+	{"lodestone-virtualnode", "--multi-cluster-services=maybe", `invalid argument "maybe"`},
 	{"lodestone-virtualnode", "--namespace=No", "is not the name of a namespace"},
 	{"lodestone-virtualnode", "--node-ip=mars", "--node-ip"},
 	{"lodestone-virtualnode", "--probe-interval=0s", "--probe-interval"},

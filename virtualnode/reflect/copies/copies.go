@@ -101,10 +101,11 @@ func adopt(next, want metav1.Object) {
 	next.SetLabels(labels)
 }
 
-// TravelsService reports whether a Service of home is copied. Two are not: that of the API server,
-// which each cluster has itself, and a copy.
+// TravelsService reports whether a Service of home is copied. Three are not: that of the API server,
+// which each cluster has itself, a copy, and one that stands for a ServiceImport, which other clusters
+// have themselves.
 func TravelsService(home *corev1.Service) bool {
-	return (home.Namespace != metav1.NamespaceDefault || home.Name != "kubernetes") && !IsCopy(home)
+	return (home.Namespace != metav1.NamespaceDefault || home.Name != "kubernetes") && !IsCopy(home) && home.Labels[keys.ServiceImport] == ""
 }
 
 // Service returns the copy of a Service: it has the name, ports and selector, so

@@ -219,6 +219,7 @@ func TestServicesThatStayHome(t *testing.T) {
 	}
 	assert.False(t, TravelsService(service("default", "kubernetes", nil)), "each cluster has its own")
 	assert.False(t, TravelsService(service("shop", "web", marks("u1"))), "a copy of another home")
+	assert.False(t, TravelsService(service("shop", "mcs-web", map[string]string{keys.ServiceImport: "web"})), "it stands for an import")
 	assert.True(t, TravelsService(service("shop", "kubernetes", nil)))
 	assert.True(t, TravelsService(service("default", "web", nil)))
 }
