@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,11 +35,15 @@ func awaitTransit(t *testing.T, l *netlab.Lab) {
 // unheard says of each way that packets there are not answered. Lanes are up, so that nothing else is the reason.
 func unheard(t *testing.T, ways map[string][2]*netlab.Pod) {
 	t.Helper()
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	for what, way := range ways {
-		for range 3 {
-			_, err := netlab.Ask(way[0].Namespace, "", way[1], []byte("x"))
-			assert.Error(t, err, what)
-		}
+		asking.Go(func() {
+			for range 3 {
+				_, err := netlab.Ask(way[0].Namespace, "", way[1], []byte("x"))
+				assert.Error(t, err, what)
+			}
+		})
 	}
 }
 
