@@ -184,7 +184,10 @@ func thaw(o Observation) Step {
 	gone := false
 	for i := range next.Point.Freeze.Pods {
 		pod := &next.Point.Freeze.Pods[i]
-		runs := slices.ContainsFunc(o.Users, func(user User) bool { return user.UID == pod.UID && !user.Ended })
+		// Another pod of its name may be the one that was frozen, as commands are run by name.
+		runs := slices.ContainsFunc(o.Users, func(user User) bool {
+			return (user.UID == pod.UID || user.Name == pod.Name) && !user.Ended
+		})
 		if !pod.Thawed && !runs {
 			pod.Thawed, gone = true, true
 		}
