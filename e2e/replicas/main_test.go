@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 		}
 		if bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
-			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver, plainDriver}}, AuditAll: true,
+			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver, plainDriver}}, AuditAll: true, Exec: true,
 		}); err != nil {
 			return err
 		}

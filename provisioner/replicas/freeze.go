@@ -142,7 +142,9 @@ func claimOf(pod *corev1.Pod, volume *corev1.Volume) string {
 	return ""
 }
 
-func hasEnded(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed }
+func hasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
 
 // stateOf tells the containers of a pod from those that follow them.
 func stateOf(pod *corev1.Pod) string {
