@@ -359,7 +359,12 @@ func nodeConditions(now metav1.Time) []corev1.NodeCondition {
 // labels and the status, as with a kubelet that restarts.
 func (h *Kubelets) register(ctx context.Context, node Node) error {
 	wanted := nodeObject(node)
-	wanted.Status.DaemonEndpoints.KubeletEndpoint.Port = h.execPort
+	if wanted.Status.DaemonEndpoints.KubeletEndpoint.Port = h.execPort; h.execPort != 0 {
+		// The API server would look for a host of that name.
+		wanted.Status.Addresses = slices.DeleteFunc(wanted.Status.Addresses, func(a corev1.NodeAddress) bool {
+			return a.Type == corev1.NodeHostName
+		})
+	}
 	created, err := h.client.CoreV1().Nodes().Create(ctx, wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		created, err = h.reregister(ctx, wanted)
