@@ -144,6 +144,11 @@ func rights(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Those of the tests went with their namespaces.
+	if _, err := bed.Home.Kubectl(ctx, "", "create", "rolebinding", "lodestone-freeze", "-n", metav1.NamespaceDefault,
+		"--clusterrole=lodestone-freeze", "--serviceaccount=lodestone-system:lodestone-provisioner"); err != nil {
+		return err
+	}
 	return roles.Replicas.Check(ctx, bed, keys.TenantPrefix+id+":"+keys.HomeAccount, "lodestone-home", func(q fabric.Request) bool {
 		// In a namespace that has gone with its test.
 		return strings.HasPrefix(q.ObjectRef.Namespace, "replicas-")
