@@ -233,57 +233,72 @@ func setHooks(t *testing.T, made *v1alpha1.VolumeReplica, freeze, thaw, timeout 
 
 func TestAPointWhoseFreezeFailsIsNoVersionAndTheApplicationGoesOn(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := space(t)
-	countsUnlessFrozen(t, namespace, keys.Home)
-	bind(t, namespace)
-	hook := hookFolder(t, namespace)
-	goesOn := func() { t.Helper(); beyond(t, namespace, counted(t, folder(t, namespace))) }
-	none := func(made *v1alpha1.VolumeReplica) {
-		t.Helper()
-		now, err := objects(t).Replicas(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
-		require.Empty(t, now.Status.Standbys[0].Versions, "%+v", now.Status)
-		goesOn()
+	for name, row := range map[string]struct {
+		freeze, thaw, timeout string
+		reason, says          string
+		// before and then are done before the replica is made, and after it has said so.
+		before, then func(t *testing.T, hook string, now *v1alpha1.VolumeReplica)
+	}{
+		"it says much, some of which is nobody's to show, and fails after it has frozen": {
+			freeze: freezeHook + `; printf 'no \033[31mlock\nhere '; yes | head -c 3000000; exit 3`, thaw: thawHook, timeout: "20s",
+			reason: "PointFailed", says: "exited with code 3: no ",
+			then: func(t *testing.T, _ string, now *v1alpha1.VolumeReplica) {
+				message := now.Status.Conditions[0].Message
+				assert.NotContains(t, message, "\033")
+				assert.Less(t, len(message), 1500, message)
+			},
+		},
+		"it hangs, and freezes when nobody waits for it any more": {
+			freeze: `sleep 6; ` + freezeHook, thaw: thawHook, timeout: "2s", reason: "PointFailed", says: "did not end within 2s",
+			then: func(t *testing.T, hook string, _ *v1alpha1.VolumeReplica) {
+				all := calls(t, hook)
+				i := slices.IndexFunc(all, func(call [2]string) bool { return call[0] == "freeze" })
+				require.True(t, i > 0 && all[0][0] == "thaw" && all[len(all)-1][0] == "thaw", "it was thawed before and after: %v", all)
+			},
+		},
+		"the container restarts while the snapshot is taken": {
+			freeze: freezeHook + `; (sleep 0.3; kill -9 $(cat /hook/pid)) > /dev/null 2>&1 &`, thaw: thawHook, timeout: "20s",
+			reason: "PointFailed", says: "one of its containers restarted, while the snapshot was taken",
+		},
+		"the thaw fails until somebody mends what is in its way": {
+			freeze: freezeHook, thaw: `if [ -e /hook/stuck ]; then echo stuck; exit 1; fi; ` + thawHook, timeout: "20s",
+			reason: "ThawFailed", says: `may still be frozen, for its thaw failed, and is tried again: `,
+			before: func(t *testing.T, hook string, _ *v1alpha1.VolumeReplica) {
+				require.NoError(t, os.WriteFile(filepath.Join(hook, "stuck"), nil, 0o600))
+			},
+			then: func(t *testing.T, hook string, _ *v1alpha1.VolumeReplica) {
+				assert.FileExists(t, filepath.Join(hook, "freeze"))
+				require.NoError(t, os.Remove(filepath.Join(hook, "stuck")))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			namespace := space(t)
+			countsUnlessFrozen(t, namespace, keys.Home)
+			bind(t, namespace)
+			hook := hookFolder(t, namespace)
+			if row.before != nil {
+				row.before(t, hook, nil)
+			}
+			made := replicate(t, namespace, "west", hooks(row.freeze, row.thaw, row.timeout))
+			says(t, made, row.reason, row.says)
+			event(t, namespace, row.reason, "pod data-")
+			now, err := objects(t).Replicas(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Empty(t, now.Status.Standbys[0].Versions, "%+v", now.Status)
+			if row.then != nil {
+				row.then(t, hook, now)
+			}
+			beyond(t, namespace, counted(t, folder(t, namespace)))
+			setHooks(t, made, freezeHook, thawHook, "20s")
+			now = sealed(t, made, time.Time{})
+			assert.Equal(t, v1alpha1.VersionFrozen, now.Status.Standbys[0].Versions[0].Consistency)
+			assert.Contains(t, now.Status.Conditions[0].Message, "the application was frozen")
+			beyond(t, namespace, counted(t, folder(t, namespace)))
+			removes(t, made)
+		})
 	}
-	// It says much, some of which is nobody's to show, and fails after it has frozen.
-	made := replicate(t, namespace, "west", hooks(freezeHook+`; printf 'no \033[31mlock\nhere '; yes | head -c 3000000; exit 3`, thawHook, "20s"))
-	says(t, made, "PointFailed", `exited with code 3: no `)
-	event(t, namespace, "PointFailed", "pod data-")
-	now, err := objects(t).Replicas(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	message := now.Status.Conditions[0].Message
-	assert.NotContains(t, message, "\033")
-	assert.Less(t, len(message), 1500, message)
-	none(made)
-
-	// It hangs, and freezes the application when nobody waits for it any more: it is thawed all the same.
-	setHooks(t, made, `sleep 6; `+freezeHook, thawHook, "2s")
-	says(t, made, "PointFailed", "did not end within 2s")
-	await.Until(t, "it froze late, and was thawed", func() bool {
-		all := calls(t, hook)
-		i := slices.IndexFunc(all[max(len(all)-3, 0):], func(call [2]string) bool { return call[0] == "freeze" })
-		return i >= 0 && all[len(all)-1][0] == "thaw"
-	}, func() any { return calls(t, hook) })
-	none(made)
-
-	// The container restarts while the snapshot is taken.
-	setHooks(t, made, freezeHook+`; (sleep 0.3; kill -9 $(cat /hook/pid)) > /dev/null 2>&1 &`, thawHook, "20s")
-	says(t, made, "PointFailed", "one of its containers restarted, while the snapshot was taken")
-	none(made)
-
-	// The thaw fails until somebody mends what is in its way.
-	require.NoError(t, os.WriteFile(filepath.Join(hook, "stuck"), nil, 0o600))
-	setHooks(t, made, freezeHook, `if [ -e /hook/stuck ]; then echo stuck; exit 1; fi; `+thawHook, "20s")
-	says(t, made, "ThawFailed", `may still be frozen, for its thaw failed, and is tried again: `)
-	event(t, namespace, "ThawFailed", "exited with code 1: stuck")
-	assert.FileExists(t, filepath.Join(hook, "freeze"))
-	require.NoError(t, os.Remove(filepath.Join(hook, "stuck")))
-	now = sealed(t, made, time.Time{})
-	assert.Equal(t, v1alpha1.VersionFrozen, now.Status.Standbys[0].Versions[0].Consistency)
-	assert.Contains(t, now.Status.Conditions[0].Message, "the application was frozen")
-	goesOn()
-	removes(t, made)
 }
 
 // TestTheNextProvisionerThawsFirst stops the provisioner while a freeze runs.

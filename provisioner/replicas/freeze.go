@@ -264,7 +264,7 @@ func (c *Controller) freeze(ctx context.Context, w *activeReplica, o decide.Obse
 	outcomes := make([]decide.Outcome, len(f.Pods))
 	var all sync.WaitGroup
 	for i := range f.Pods {
-		all.Go(func() { outcomes[i] = c.run(calling, o.Record.Namespace, &f.Pods[i], f.Command) })
+		all.Go(func() { outcomes[i] = c.run(calling, f.Limit, o.Record.Namespace, &f.Pods[i], f.Command) })
 	}
 	all.Wait()
 	step := decide.AfterFreeze(o.Record, time.Now(), outcomes)
@@ -301,7 +301,7 @@ func (c *Controller) thaw(ctx context.Context, w *activeReplica, o decide.Observ
 	for i := range f.Pods {
 		if pod := &f.Pods[i]; decide.MustThaw(*pod, o.Now) {
 			all.Go(func() {
-				outcome := c.run(calling, o.Record.Namespace, pod, f.Thaw)
+				outcome := c.run(calling, thawTimeout, o.Record.Namespace, pod, f.Thaw)
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes[pod.UID] = outcome
@@ -326,12 +326,12 @@ func (c *Controller) saveStep(ctx context.Context, w *activeReplica, o decide.Ob
 	return c.save(ctx, w, save.Record)
 }
 
-// run runs a command in a pod, until it ends or ctx does: then it may go on there.
-func (c *Controller) run(ctx context.Context, namespace string, pod *record.FrozenPod, command []string) decide.Outcome {
+// run runs a command in a pod, until it ends or ctx does, which it has as a limit: then it may go on there.
+func (c *Controller) run(ctx context.Context, limit time.Duration, namespace string, pod *record.FrozenPod,
+	command []string) decide.Outcome {
 	location := c.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: pod.Container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).
 		URL()
-	began := time.Now()
 	said := &output{}
 	executor, err := c.executor(location)
 	if err == nil {
@@ -345,8 +345,10 @@ func (c *Controller) run(ctx context.Context, namespace string, pod *record.Froz
 	case errors.As(err, &ended):
 		return decide.Outcome{Ended: true, Why: plain(fmt.Sprintf("%q exited with code %d: %s", name, ended.Code,
 			cmp.Or(said.text(), "it said nothing")))}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return decide.Outcome{Why: plain(fmt.Sprintf("%q did not end within %s", name, limit))}
 	case ctx.Err() != nil:
-		return decide.Outcome{Why: plain(fmt.Sprintf("%q did not end within %s", name, time.Since(began).Round(time.Second)))}
+		return decide.Outcome{Why: plain(fmt.Sprintf("%q had not ended when the provisioner was stopped", name))}
 	}
 	return decide.Outcome{Refused: strings.HasPrefix(err.Error(), refusedUpgrade),
 		Why: plain(fmt.Sprintf("%q could not be run: %v", name, strings.TrimPrefix(err.Error(), refusedUpgrade)))}
