@@ -251,9 +251,11 @@ func TestAPointWhoseFreezeFailsIsNoVersionAndTheApplicationGoesOn(t *testing.T) 
 		"it hangs, and freezes when nobody waits for it any more": {
 			freeze: `sleep 6; ` + freezeHook, thaw: thawHook, timeout: "2s", reason: "PointFailed", says: "did not end within 2s",
 			then: func(t *testing.T, hook string, _ *v1alpha1.VolumeReplica) {
-				all := calls(t, hook)
-				i := slices.IndexFunc(all, func(call [2]string) bool { return call[0] == "freeze" })
-				require.True(t, i > 0 && all[0][0] == "thaw" && all[len(all)-1][0] == "thaw", "it was thawed before and after: %v", all)
+				await.Until(t, "it is thawed before it freezes, and after", func() bool {
+					all := calls(t, hook)
+					i := slices.IndexFunc(all, func(call [2]string) bool { return call[0] == "freeze" })
+					return i > 0 && all[0][0] == "thaw" && all[len(all)-1][0] == "thaw"
+				}, func() any { return calls(t, hook) })
 			},
 		},
 		"the container restarts while the snapshot is taken": {

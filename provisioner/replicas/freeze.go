@@ -37,6 +37,8 @@ const (
 	thawTimeout = 30 * time.Second
 	// longestHold is when others have their turn although an application may be frozen: longer than spec.hooks.timeout can be.
 	longestHold = 4 * time.Minute
+	// mostPods is how many pods are frozen for a point.
+	mostPods = 64
 	// mostOutput is how much of what a command says is kept, in bytes.
 	mostOutput = 512
 )
@@ -74,8 +76,12 @@ func (c *Controller) beginFreeze(ctx context.Context, hooks *v1alpha1.ReplicaHoo
 		return nil, refuse(decide.NotFrozen, "pod %s of cluster %s uses the volume there and is none of home's, so it cannot be frozen: end it, or "+
 			"set spec.consistency to Crash", strangers[0].Name, r.Point.Source.Cluster)
 	}
-	if len(f.Pods) == 0 {
+	switch {
+	case len(f.Pods) == 0:
 		return f, nil
+	case len(f.Pods) > mostPods:
+		return nil, refuse(decide.NotFrozen, "%d pods use the claims, and %d at most are frozen at once: let fewer run, or set spec.consistency to "+
+			"Crash", len(f.Pods), mostPods)
 	}
 	review, err := c.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{

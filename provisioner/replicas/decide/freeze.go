@@ -224,7 +224,8 @@ func thawLeft(o Observation, left []record.FrozenPod) Step {
 	case failing >= 0:
 		return Step{Say: sayNotThawed(o.Record.Point.Freeze, left[failing]), Reason: ThawFailed, After: pause}
 	}
-	return Step{Say: "the application is thawed once more, for its freeze may still have been running", After: pause}
+	return Step{Say: fmt.Sprintf("point %d is given up: %s; the application is thawed once more, for its freeze may still have been running",
+		o.Record.Point.Number, o.Record.Point.Why), Reason: PointFailed, After: pause}
 }
 
 // MustThaw says whether a pod of the point is to be thawed now.
