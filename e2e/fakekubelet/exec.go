@@ -75,18 +75,12 @@ func (h *Kubelets) exec(execer Execer, w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := parts[0], parts[1], parts[len(parts)-1]
 	object, exists, err := h.pods.GetStore().GetByKey(namespace + "/" + name)
 	pod, _ := object.(*corev1.Pod)
-	switch p := (*player)(nil); {
-	case err == nil && exists:
-		if p = h.player(pod.Spec.NodeName); p == nil || !p.alive() {
-			http.Error(w, "the kubelet is silent", http.StatusBadGateway)
-			return
-		}
-	default:
+	if err != nil || !exists || len(parts) == 4 && parts[2] != string(pod.UID) {
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 		return
 	}
-	if len(parts) == 4 && parts[2] != string(pod.UID) {
-		http.Error(w, "pod does not exist", http.StatusNotFound)
+	if p := h.player(pod.Spec.NodeName); p == nil || !p.alive() {
+		http.Error(w, "the kubelet is silent", http.StatusBadGateway)
 		return
 	}
 	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV4Name}); err != nil {

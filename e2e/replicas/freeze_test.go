@@ -345,7 +345,8 @@ func TestOnlyWhoMayRunCommandsSaysWhichAreRun(t *testing.T) {
 	t.Parallel()
 	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home)
-	_, err := bed.Home.Kubectl(t.Context(), "", "create", "role", "copies", "-n", namespace, "--verb=*", "--resource=volumereplicas.lodestone.dev")
+	_, err := bed.Home.Kubectl(t.Context(), "", "create", "role", "copies", "-n", namespace, "--verb=*",
+		"--resource=volumereplicas.lodestone.dev")
 	require.NoError(t, err)
 	for user, role := range map[string]string{"copier": "--role=copies", "editor": "--clusterrole=edit"} {
 		_, err := bed.Home.Kubectl(t.Context(), "", "create", "rolebinding", user, "-n", namespace, role, "--user="+user)

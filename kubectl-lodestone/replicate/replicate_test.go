@@ -245,9 +245,9 @@ func TestTheFlagsSayHowTheApplicationIsFrozen(t *testing.T) {
 	made, err := o.object("shop", []string{"data"})
 	require.NoError(t, err)
 	assert.Equal(t, v1alpha1.ConsistencyFrozen, made.Spec.Consistency)
-	assert.Equal(t, &v1alpha1.ReplicaHooks{Freeze: []string{"touch", "/run/frozen"}, Thaw: []string{"rm", "-f", "/run/frozen"}, Container: "db",
-		Timeout: &metav1.Duration{Duration: time.Minute}}, made.Spec.Hooks)
+	assert.Equal(t, &v1alpha1.ReplicaHooks{Freeze: []string{"touch", "/run/frozen"}, Thaw: []string{"rm", "-f", "/run/frozen"},
+		Container: "db", Timeout: &metav1.Duration{Duration: time.Minute}}, made.Spec.Hooks)
 	_, real := known().forbids("")
-	assert.Contains(t, plan(wanted{made, []part{{known(), real}}}), "\nwhile a snapshot is taken the application is frozen, for 1m0s at most, by "+
-		`"touch /run/frozen" and "rm -f /run/frozen" in container db of each pod that mounts a claim`)
+	assert.Contains(t, plan(wanted{made, []part{{known(), real}}}),
+		"\nwhile a snapshot is taken the application is frozen, for 1m0s at most, by "+`"touch /run/frozen" and "rm -f /run/frozen" in container db of each pod that mounts a claim`)
 }

@@ -44,7 +44,8 @@ const (
 )
 
 // beginFreeze finds out what is frozen for a point of consistency Frozen.
-func (c *Controller) beginFreeze(ctx context.Context, hooks *v1alpha1.ReplicaHooks, r *record.Record, now time.Time) (*record.Freeze, error) {
+func (c *Controller) beginFreeze(ctx context.Context, hooks *v1alpha1.ReplicaHooks, r *record.Record, now time.Time) (*record.Freeze,
+	error) {
 	if hooks == nil || len(hooks.Freeze) == 0 || len(hooks.Thaw) == 0 {
 		return nil, refuse(decide.NotFrozen, "spec.consistency is Frozen and spec.hooks does not say how: set it")
 	}
@@ -73,15 +74,15 @@ func (c *Controller) beginFreeze(ctx context.Context, hooks *v1alpha1.ReplicaHoo
 		return nil, err
 	}
 	if len(strangers) > 0 {
-		return nil, refuse(decide.NotFrozen, "pod %s of cluster %s uses the volume there and is none of home's, so it cannot be frozen: end it, or "+
-			"set spec.consistency to Crash", strangers[0].Name, r.Point.Source.Cluster)
+		return nil, refuse(decide.NotFrozen, "pod %s of cluster %s uses the volume there and is none of home's, so it cannot be frozen: end it, "+
+			"or set spec.consistency to Crash", strangers[0].Name, r.Point.Source.Cluster)
 	}
 	switch {
 	case len(f.Pods) == 0:
 		return f, nil
 	case len(f.Pods) > mostPods:
-		return nil, refuse(decide.NotFrozen, "%d pods use the claims, and %d at most are frozen at once: let fewer run, or set spec.consistency to "+
-			"Crash", len(f.Pods), mostPods)
+		return nil, refuse(decide.NotFrozen, "%d pods use the claims, and %d at most are frozen at once: let fewer run, or set spec.consistency "+
+			"to Crash", len(f.Pods), mostPods)
 	}
 	review, err := c.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{

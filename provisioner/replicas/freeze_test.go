@@ -41,8 +41,9 @@ func TestWhatRunsInAPodCanBeFrozen(t *testing.T) {
 		"none of that name": {pod: database(), wanted: "web", says: "has no container web: name another in spec.hooks.container"},
 		"none mounts it": {pod: database(func(p *corev1.Pod) { p.Spec.Containers[1].VolumeMounts = nil }),
 			says: "has no container that mounts the claim"},
-		"it is ending":                {pod: database(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), says: "is ending"},
-		"it is starting":              {pod: database(func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }), says: "does not run yet"},
+		"it is ending": {pod: database(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), says: "is ending"},
+		"it is starting": {pod: database(func(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }),
+			says: "does not run yet"},
 		"an init container may write": {pod: database(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), says: "does not run yet"},
 		"its container crashes": {pod: database(func(p *corev1.Pod) { p.Status.ContainerStatuses[1].State = corev1.ContainerState{} }),
 			says: "has container db, which does not run"},
@@ -59,7 +60,8 @@ func TestWhatRunsInAPodCanBeFrozen(t *testing.T) {
 func TestAPodIsNotTheSameAfterAContainerRestarted(t *testing.T) {
 	was := stateOf(database())
 	assert.Equal(t, was, stateOf(database()))
-	assert.Equal(t, was, stateOf(database(func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = true })), "that it is ready says nothing")
+	assert.Equal(t, was, stateOf(database(func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = true })),
+		"that it is ready says nothing")
 	for name, change := range map[string]func(*corev1.Pod){
 		"one restarted":       func(p *corev1.Pod) { p.Status.ContainerStatuses[1].RestartCount++ },
 		"another one runs":    func(p *corev1.Pod) { p.Status.ContainerStatuses[0].ContainerID = "containerd://b" },

@@ -144,7 +144,8 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.Seeding,
 			"the first copy is being made: until it is sealed there is none"+saySlots(o))
 	default:
-		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+sayMade(newest)+saySlots(o)+sayKept(o))
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+sayMade(newest)+saySlots(o)+
+			sayKept(o))
 	}
 	rpo := decide.RPO(o.Replica)
 	switch {

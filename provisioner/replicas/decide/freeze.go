@@ -260,6 +260,6 @@ func AfterThaw(r *record.Record, now time.Time, outcomes map[types.UID]Outcome) 
 
 // sayNotThawed says that an application may still be frozen.
 func sayNotThawed(f *record.Freeze, pod record.FrozenPod) string {
-	return fmt.Sprintf("pod %s may still be frozen, for its thaw failed, and is tried again: %s; if that goes on, run it yourself (kubectl exec "+
-		"%s -c %s -- %s), or delete the pod", pod.Name, pod.Problem, pod.Name, pod.Container, strings.Join(f.Thaw, " "))
+	return fmt.Sprintf("pod %s may still be frozen, for its thaw failed, and is tried again: %s; if that goes on, run it yourself (kubectl "+
+		"exec %s -c %s -- %s), or delete the pod", pod.Name, pod.Problem, pod.Name, pod.Container, strings.Join(f.Thaw, " "))
 }

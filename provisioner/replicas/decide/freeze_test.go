@@ -293,7 +293,8 @@ func TestAPointIsFrozenOnlyIfTheFreezeHeldAroundItsSnapshot(t *testing.T) {
 		"a container restarted": {tune: func(o *decide.Observation) { o.Users[0].State = "b" },
 			why: "pod db-0 ended, or one of its containers restarted, while the snapshot was taken"},
 		"a pod ended": {tune: func(o *decide.Observation) { o.Users[0].Ended = true }, why: "pod db-0 ended"},
-		"a pod went":  {tune: func(o *decide.Observation) { o.Users = nil }, why: "a pod ended while the snapshot was taken, which was frozen: db-0"},
+		"a pod went": {tune: func(o *decide.Observation) { o.Users = nil },
+			why: "a pod ended while the snapshot was taken, which was frozen: db-0"},
 		"a pod came": {tune: func(o *decide.Observation) { o.Users = append(o.Users, decide.User{Name: "job", UID: "j"}) },
 			why: "pod job started while the snapshot was taken, and was not frozen"},
 		"a pod came and ended": {tune: func(o *decide.Observation) {
