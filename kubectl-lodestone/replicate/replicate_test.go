@@ -249,5 +249,6 @@ func TestTheFlagsSayHowTheApplicationIsFrozen(t *testing.T) {
 		Container: "db", Timeout: &metav1.Duration{Duration: time.Minute}}, made.Spec.Hooks)
 	_, real := known().forbids("")
 	assert.Contains(t, plan(wanted{made, []part{{known(), real}}}),
-		"\nwhile a snapshot is taken the application is frozen, for 1m0s at most, by "+`"touch /run/frozen" and "rm -f /run/frozen" in container db of each pod that mounts a claim`)
+		"\nwhile a snapshot is taken the application is frozen, for 1m0s at most, by "+
+			`"touch /run/frozen" and "rm -f /run/frozen" in container db of each pod that mounts a claim`)
 }
