@@ -70,6 +70,9 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "create", resource: "/pods/portforward", namespace: "lodestone-storage", allowed: true},
 		{verb: "create", resource: "/pods/portforward", namespace: "default"},
 		{verb: "create", resource: "/pods/exec", namespace: "lodestone-storage"},
+		// Only where the owner of a namespace binds lodestone-freeze: TestFreezingIsARightOfOneNamespace.
+		{verb: "create", resource: "/pods/exec", namespace: "default"},
+		{verb: "get", resource: "/pods/exec", namespace: "default"},
 		{verb: "watch", resource: "lodestone.dev/volumemoves", namespace: everywhere, allowed: true},
 		{verb: "update", resource: "lodestone.dev/volumemoves/status", namespace: "default", allowed: true},
 		{verb: "create", resource: "lodestone.dev/volumemoves", namespace: "default", allowed: true},
@@ -247,6 +250,29 @@ func (r right) attributes() *authorizationv1.ResourceAttributes {
 		Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
 		Namespace: r.namespace, Name: r.name, Version: "*",
 	}
+}
+
+// TestFreezingIsARightOfOneNamespace binds what the provisioner needs to freeze applications, as the admin of a namespace, who may give
+// no more than they have.
+func TestFreezingIsARightOfOneNamespace(t *testing.T) {
+	apply(t, "base")
+	namespace, other := testbed.Namespace(t, cluster), testbed.Namespace(t, cluster)
+	_, err := cluster.Kubectl(t.Context(), "", "create", "rolebinding", "owner", "-n", namespace, "--clusterrole=admin", "--user=owner")
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := cluster.Kubectl(t.Context(), "", "create", "rolebinding", "lodestone-freeze", "-n", namespace, "--clusterrole=lodestone-freeze",
+			"--serviceaccount=lodestone-system:lodestone-provisioner", "--as=owner")
+		assert.NoError(c, err)
+	}, waitLong, poll)
+	check(t, systemNamespace, "lodestone-provisioner", []right{
+		{verb: "create", resource: "/pods/exec", namespace: namespace, allowed: true},
+		{verb: "get", resource: "/pods/exec", namespace: namespace, allowed: true},
+		{verb: "create", resource: "/pods/attach", namespace: namespace},
+		{verb: "create", resource: "/pods/ephemeralcontainers", namespace: namespace},
+		{verb: "get", resource: "/secrets", namespace: namespace},
+		{verb: "create", resource: "/pods/exec", namespace: other},
+		{verb: "create", resource: "/pods/exec", namespace: everywhere},
+	})
 }
 
 func TestWhoMayWorkInANamespaceMayMoveItsVolumes(t *testing.T) {

@@ -74,6 +74,8 @@ type Options struct {
 	// Programs are the paths of programs, by image: pods of which all containers
 	// have such an image, or processes.Shell, really run; see package processes.
 	Programs map[string]string
+	// Exec has the nodes run commands in those pods, as kubectl exec does.
+	Exec bool
 	// Disks, if it has a root, holds the volumes of those pods: more than one Fabric can have
 	// theirs there.
 	Disks processes.Disks

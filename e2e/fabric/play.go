@@ -37,10 +37,12 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 		return map[string]string{corev1.LabelTopologyZone: name}
 	}
 	f.runPods(ctx, o)
-	f.WestNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: f.West.AdminConfig(), Runner: f.WestPods, Nodes: []fakekubelet.Node{
+	there := []fakekubelet.Node{
 		{Name: "west-1", Labels: zone("west"), Drivers: o.drivers("west")},
 		{Name: "west-2", Labels: zone("west"), Drivers: o.drivers("west")},
-	}})
+	}
+	f.WestNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: f.West.AdminConfig(), Runner: f.WestPods, Exec: o.Exec,
+		Nodes: there})
 	if err != nil {
 		return fmt.Errorf("play the nodes of west: %w", err)
 	}
@@ -52,7 +54,8 @@ func (f *Fabric) play(ctx context.Context, o Options) (err error) {
 		nodes = append(nodes,
 			fakekubelet.Node{Name: WestNode, Labels: zone("west"), Remote: &fakekubelet.Remote{ID: "west", Config: f.West.AdminConfig()}})
 	}
-	f.HomeNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: f.Home.AdminConfig(), Runner: f.HomePods, Nodes: nodes})
+	f.HomeNodes, err = fakekubelet.Start(ctx, fakekubelet.Options{Config: f.Home.AdminConfig(), Runner: f.HomePods, Exec: o.Exec,
+		Nodes: nodes})
 	if err != nil {
 		return fmt.Errorf("play the nodes of home: %w", err)
 	}

@@ -59,6 +59,7 @@ type Kubelets struct {
 	client      kubernetes.Interface
 	leasePeriod time.Duration
 	runner      Runner
+	execPort    int32 // of the nodes' kubelets; 0: they serve none
 	recorder    record.EventRecorder
 	queue       workqueue.TypedRateLimitingInterface[podKey]
 	pods        cache.SharedIndexInformer
@@ -101,6 +102,12 @@ func Start(ctx context.Context, options Options) (*Kubelets, error) {
 	h.ctx, h.cancel = context.WithCancel(ctx)
 	if h.runner != nil {
 		h.runner.Notify(func(pod *corev1.Pod) { h.enqueuePod(pod) })
+	}
+	if execer, ok := h.runner.(Execer); ok && options.Exec {
+		if h.execPort, err = h.serveExec(execer, options.Config.CAData); err != nil {
+			h.Stop()
+			return nil, err
+		}
 	}
 	if err := h.start(options.Nodes); err != nil {
 		h.Stop()
@@ -205,6 +212,9 @@ type Options struct {
 
 	// Runner really runs some of the pods; nil: all are played.
 	Runner Runner
+
+	// Exec has the nodes serve exec in the pods that really run, if the Runner is an Execer.
+	Exec bool
 }
 
 // Node is one node to play.
@@ -349,6 +359,12 @@ func nodeConditions(now metav1.Time) []corev1.NodeCondition {
 // labels and the status, as with a kubelet that restarts.
 func (h *Kubelets) register(ctx context.Context, node Node) error {
 	wanted := nodeObject(node)
+	if wanted.Status.DaemonEndpoints.KubeletEndpoint.Port = h.execPort; h.execPort != 0 {
+		// The API server would look for a host of that name.
+		wanted.Status.Addresses = slices.DeleteFunc(wanted.Status.Addresses, func(a corev1.NodeAddress) bool {
+			return a.Type == corev1.NodeHostName
+		})
+	}
 	created, err := h.client.CoreV1().Nodes().Create(ctx, wanted, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		created, err = h.reregister(ctx, wanted)

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 		}
 		if bed, err = fabric.Start(ctx, fabric.Options{
 			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
-			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver, plainDriver}}, AuditAll: true,
+			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver, plainDriver}}, AuditAll: true, Exec: true,
 		}); err != nil {
 			return err
 		}
@@ -142,6 +142,11 @@ func rights(ctx context.Context) error {
 	}
 	id, err := bed.HomeID(ctx)
 	if err != nil {
+		return err
+	}
+	// Those of the tests went with their namespaces.
+	if _, err := bed.Home.Kubectl(ctx, "", "create", "rolebinding", "lodestone-freeze", "-n", metav1.NamespaceDefault,
+		"--clusterrole=lodestone-freeze", "--serviceaccount=lodestone-system:lodestone-provisioner"); err != nil {
 		return err
 	}
 	return roles.Replicas.Check(ctx, bed, keys.TenantPrefix+id+":"+keys.HomeAccount, "lodestone-home", func(q fabric.Request) bool {

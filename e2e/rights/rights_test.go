@@ -63,6 +63,10 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 	await.Until(t, "the room of the class is no longer published", func() bool { return !room() })
 	kubectl(t, "delete", "remotecluster", "west")
 
+	// What owners of namespaces may give it.
+	kubectl(t, "create", "rolebinding", "lodestone-freeze", "-n", "default", "--clusterrole=lodestone-freeze",
+		"--serviceaccount=lodestone-system:lodestone-provisioner")
+
 	const account = "lodestone-system:lodestone-provisioner"
 	const provisioner = account + ": "
 	excuses := roles.Excuses{

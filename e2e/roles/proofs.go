@@ -151,8 +151,13 @@ var Replicas = Proof{
 		"fence lodestone.dev/remoteclusters":         byPolicy,
 		"patch lodestone.dev/volumereplicas":         "",
 		"update lodestone.dev/volumereplicas/status": "",
+		"get pods/exec":                              "",
+		"create pods/exec":                           overSPDY,
 	},
 }
+
+// overSPDY excuses a right that API servers before Kubernetes 1.30 ask for, which take commands over SPDY alone.
+const overSPDY = "commands run over a WebSocket, for which later API servers ask for it, too, and note the verb get"
 
 // Snapshots are the rights that VolumeSnapshots of virtual claims use.
 var Snapshots = Proof{

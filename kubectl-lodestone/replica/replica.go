@@ -38,6 +38,8 @@ type Copy struct {
 	Snapshot string       `json:"snapshot,omitempty"`
 	Versions int          `json:"versions"`
 	Sent     int64        `json:"sent,omitempty"`
+	// Consistency is how the newest version was made: Crash, Frozen or AtRest; missing while that is not known.
+	Consistency string `json:"consistency,omitempty"`
 	// Point is the point that is being made, in words.
 	Point  string `json:"point,omitempty"`
 	Paused bool   `json:"paused,omitempty"`
@@ -87,7 +89,7 @@ func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
 		at := r.Status.Standbys[0]
 		c.Class, c.Sealed, c.Sent, c.Point, c.Versions = at.Class, at.Sealed, at.Sent, at.Point, len(at.Versions)
 		if len(at.Versions) > 0 {
-			c.Snapshot = at.Versions[0].Name
+			c.Snapshot, c.Consistency = at.Versions[0].Name, string(at.Versions[0].Consistency)
 			c.Version = versionOf(c.Snapshot)
 		}
 	}

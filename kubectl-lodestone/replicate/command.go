@@ -35,7 +35,13 @@ none has, nothing is copied, and replicate status says so.
 
 Where the class of the copy has no snapshots, versions are in two claims there, which are
 written in turn: that takes twice the room, and keeps two versions at most. --dry-run says
-so before, and --slots has it so in any case.`
+so before, and --slots has it so in any case.
+
+With --freeze and --thaw each version is of a moment at which the application was frozen:
+both are commands, as JSON arrays, that run without a shell in each pod that mounts a
+claim, before and after the snapshot is taken. You need the right to run commands there,
+and so does the provisioner: a RoleBinding to ClusterRole lodestone-freeze gives it that.
+Where a freeze fails there is no version.`
 
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -52,6 +58,10 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 
   # A database and its log, of one moment
   kubectl lodestone replicate data wal -n shop --to east --group
+
+  # An application that writes nothing while a file is there
+  kubectl lodestone replicate data -n shop --to east \
+    --freeze '["touch","/run/app/frozen"]' --thaw '["rm","-f","/run/app/frozen"]'
 
   # How much would the first copy send, and does anything forbid it?
   kubectl lodestone replicate data -n shop --to east --dry-run
@@ -115,13 +125,20 @@ type Options struct {
 	Slots           bool
 	Bandwidth       string
 	Group           bool
-	Wait, DryRun    bool
-	Output          cli.Output
+	// Freeze and Thaw are commands, as JSON, FreezeIn the container that they run in, FreezeFor how long the application may be frozen.
+	Freeze, Thaw, FreezeIn string
+	FreezeFor              time.Duration
+	Wait, DryRun           bool
+	Output                 cli.Output
 	// given says that the user said how many versions are to be kept.
 	given bool
+	// freezeFor says that the user gave FreezeFor.
+	freezeFor bool
 }
 
-func newOptions() *Options { return &Options{RPO: 15 * time.Minute, Keep: 4} }
+func newOptions() *Options {
+	return &Options{RPO: 15 * time.Minute, Keep: 4, FreezeFor: 30 * time.Second}
+}
 
 func (o *Options) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: the ID of a remote cluster, or home")
@@ -132,6 +149,10 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 		"twice the room")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
 	flags.BoolVar(&o.Group, "group", false, "keep one copy of all claims, each version of which has all of one moment")
+	flags.StringVar(&o.Freeze, "freeze", "", "freeze the application by this command, a JSON array, while a snapshot is taken")
+	flags.StringVar(&o.Thaw, "thaw", "", "thaw it by this command, a JSON array, which must do no harm where nothing is frozen")
+	flags.StringVar(&o.FreezeIn, "freeze-container", "", "container that both run in; by default the first that mounts a claim")
+	flags.DurationVar(&o.FreezeFor, "freeze-timeout", o.FreezeFor, "for how long the application may be frozen, from 1s to 2m")
 	flags.StringVar(&o.Name, "name", "", "name of the VolumeReplica of one claim or --group; by default those of the claim and of the cluster")
 	flags.BoolVar(&o.Wait, "wait", false, "wait until the first copy is sealed, and say how far it is")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "say what would be made and how much would be sent, or what forbids it, and do nothing")
@@ -147,7 +168,7 @@ const (
 
 // check returns what is wrong with the flags.
 func (o *Options) check(cmd *cobra.Command, claims []string) error {
-	o.given = cmd.Flags().Changed("keep")
+	o.given, o.freezeFor = cmd.Flags().Changed("keep"), cmd.Flags().Changed("freeze-timeout")
 	switch {
 	case o.To == "":
 		if err := cli.NoSubcommand(cmd, claims, "--to"); err != nil {
@@ -174,6 +195,9 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 	if _, err := cli.Bandwidth(o.Bandwidth); err != nil {
 		return err
 	}
+	if err := o.checkFreeze(); err != nil {
+		return err
+	}
 	return o.Output.Check()
 }
 
@@ -188,6 +212,14 @@ func eachAlone(groups [][]string) (all [][]string) {
 // object returns the VolumeReplica of claims.
 func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeReplica, error) {
 	limit, err := cli.Bandwidth(o.Bandwidth)
+	if err != nil {
+		return nil, err
+	}
+	hooks, err := o.hooks()
+	consistency := v1alpha1.ReplicaConsistency("")
+	if hooks != nil {
+		consistency = v1alpha1.ConsistencyFrozen
+	}
 	name, claim := o.Name, claims[0]
 	if name == "" {
 		name = fmt.Sprintf("%s-%s", claim[:min(len(claim), validation.DNS1123SubdomainMaxLength-len(o.To)-1)], o.To)
@@ -202,6 +234,7 @@ func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeRep
 		Spec: v1alpha1.VolumeReplicaSpec{
 			Claims: claims, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
 			RPO: &metav1.Duration{Duration: o.RPO}, Versions: versions, BandwidthLimit: limit,
+			Consistency: consistency, Hooks: hooks,
 		},
 	}, err
 }

@@ -218,7 +218,7 @@ func TestCopiesAreListedWithWhatIsWrong(t *testing.T) {
 		Status: v1alpha1.VolumeReplicaStatus{Primary: "west", Conditions: []metav1.Condition{{Type: v1alpha1.ReplicaHealthy,
 			Status: metav1.ConditionTrue, Reason: "Sealed"}}, Standbys: []v1alpha1.ReplicaStandbyStatus{{Cluster: "east", Class: "fast",
 			Sent: 1 << 20, Sealed: &metav1.Time{Time: now.Add(-7 * time.Minute)},
-			Versions: []v1alpha1.ReplicaVersion{{Name: "replica-u-v12-1795742003"}}}}}}
+			Versions: []v1alpha1.ReplicaVersion{{Name: "replica-u-v12-1795742003", Consistency: v1alpha1.VersionFrozen}}}}}}
 	bad := *well.DeepCopy()
 	bad.Name, bad.Spec.Claims[0], bad.Status.Standbys, bad.Status.Primary = "data-east", "data", nil, ""
 	bad.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.ReplicaHealthy, Status: metav1.ConditionFalse, Reason: "NoSnapshots",
@@ -233,7 +233,22 @@ data-east: no snapshot can be taken
 `, out.String())
 	out.Reset()
 	require.NoError(t, show(&out, []v1alpha1.VolumeReplica{well}, true, true, now))
-	assert.Equal(t, `NAMESPACE   REPLICA    CLAIM   DATA   STANDBY   VERSION   LAG   RPO   STATE    CLASS   VERSIONS   SENT      POINT
-shop        wal-east   wal     west   east      12        7m    1h    Sealed   fast    1          1.0 MiB   <none>
+	assert.Equal(t, `NAMESPACE   REPLICA    CLAIM   DATA   STANDBY   VERSION   LAG   RPO   STATE    CLASS   VERSIONS   CONSISTENCY   SENT      POINT
+shop        wal-east   wal     west   east      12        7m    1h    Sealed   fast    1          Frozen        1.0 MiB   <none>
 `, out.String())
+}
+
+func TestTheFlagsSayHowTheApplicationIsFrozen(t *testing.T) {
+	o := newOptions()
+	o.To, o.Freeze, o.Thaw, o.FreezeIn, o.FreezeFor = "west", `["touch","/run/frozen"]`, `["rm","-f","/run/frozen"]`, "db", time.Minute
+	require.NoError(t, o.checkFreeze())
+	made, err := o.object("shop", []string{"data"})
+	require.NoError(t, err)
+	assert.Equal(t, v1alpha1.ConsistencyFrozen, made.Spec.Consistency)
+	assert.Equal(t, &v1alpha1.ReplicaHooks{Freeze: []string{"touch", "/run/frozen"}, Thaw: []string{"rm", "-f", "/run/frozen"},
+		Container: "db", Timeout: &metav1.Duration{Duration: time.Minute}}, made.Spec.Hooks)
+	_, real := known().forbids("")
+	assert.Contains(t, plan(wanted{made, []part{{known(), real}}}),
+		"\nwhile a snapshot is taken the application is frozen, for 1m0s at most, by "+
+			`"touch /run/frozen" and "rm -f /run/frozen" in container db of each pod that mounts a claim`)
 }

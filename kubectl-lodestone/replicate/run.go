@@ -254,6 +254,10 @@ func tooOld(home *cli.Cluster) error {
 
 // createAll makes all, and follows all to their first version if that is waited for.
 func (r *runner) createAll(ctx context.Context, all []wanted) error {
+	binding, err := r.bindingNeeded(ctx)
+	if err != nil {
+		return err
+	}
 	options := metav1.CreateOptions{}
 	if r.DryRun {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -281,6 +285,12 @@ func (r *runner) createAll(ctx context.Context, all []wanted) error {
 		if _, err := fmt.Fprintln(r.streams.Out, text); err != nil {
 			return err
 		}
+	}
+	if binding == "" && r.DryRun && r.Freeze != "" {
+		binding = "the provisioner may run the hooks in this namespace"
+	}
+	if binding != "" {
+		fmt.Fprintln(r.streams.ErrOut, binding)
 	}
 	if !r.Wait {
 		return nil
@@ -350,7 +360,7 @@ func plan(w wanted) string {
 				"take that room, so twice as much in all, and %d versions are kept at most", of, mostSlots))
 		}
 	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lines, "\n") + planFreeze(spec.Hooks)
 }
 
 // className names the real class of the copy.

@@ -157,7 +157,7 @@ func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table 
 	for _, name := range []string{"Replica", "Claim", "Data", "Standby", "Version", "Lag", "RPO", "State"} {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column(name, false))
 	}
-	for _, name := range []string{"Class", "Versions", "Sent", "Point"} {
+	for _, name := range []string{"Class", "Versions", "Consistency", "Sent", "Point"} {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column(name, true))
 	}
 	for _, c := range copies {
@@ -166,7 +166,8 @@ func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table 
 			version, sent = fmt.Sprint(c.Version), cli.Size(c.Sent)
 		}
 		cells := []any{c.Name, c.Names(), cli.OrNone(c.Primary), c.Standby, cli.OrNone(version), cli.OrNone(c.Lag(now)),
-			replica.Short(c.RPO.Duration), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(sent), cli.OrNone(c.Point)}
+			replica.Short(c.RPO.Duration), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(c.Consistency), cli.OrNone(sent),
+			cli.OrNone(c.Point)}
 		if namespaces {
 			cells = slices.Insert(cells, 0, any(c.Namespace))
 		}

@@ -117,7 +117,7 @@ func TrustedGroup(s *volumesnapshot.GroupSnapshot) {
 		*s = volumesnapshot.GroupSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 		return
 	}
-	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf)
+	s.Labels = only(labels, keys.HomeID, keys.ContentUID, keys.MoveOf, keys.ReplicaOf)
 	s.Annotations = only(annotations, keys.Content, keys.MadeBy, keys.Unpublished)
 	cutFailure(s.Status.Error)
 }

@@ -73,11 +73,21 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		}
 		return c.save(ctx, w, first)
 	case decide.BeginPoint:
-		next, err := c.beginPoint(ctx, r)
+		next, err := c.beginPoint(ctx, o.Replica, r)
 		if err != nil {
 			return err
 		}
-		return c.save(ctx, w, next)
+		if err := c.save(ctx, w, next); err != nil {
+			return err
+		}
+		if next.Point.Freeze != nil {
+			w.hold, w.holding = decide.Fresh, true
+		}
+		return nil
+	case decide.Freeze:
+		return c.freeze(ctx, w, o)
+	case decide.Thaw:
+		return c.thaw(ctx, w, o)
 	case decide.Save:
 		return c.save(ctx, w, a.Record)
 	case decide.Forget:

@@ -128,7 +128,7 @@ func (c *Controller) reachStandby(cluster, namespace string) (site.Site, error) 
 }
 
 // beginPoint finds out what the next point is of, and returns the record with it.
-func (c *Controller) beginPoint(ctx context.Context, r *record.Record) (*record.Record, error) {
+func (c *Controller) beginPoint(ctx context.Context, replica *v1alpha1.VolumeReplica, r *record.Record) (*record.Record, error) {
 	now := time.Now()
 	next := r.Clone()
 	next.Last++
@@ -147,6 +147,14 @@ func (c *Controller) beginPoint(ctx context.Context, r *record.Record) (*record.
 		if err := c.beginGroup(ctx, next); err != nil {
 			return nil, err
 		}
+	}
+	if replica.Spec.Consistency == v1alpha1.ConsistencyFrozen {
+		// Last, so that it is no older than it must be.
+		f, err := c.beginFreeze(ctx, replica.Spec.Hooks, next, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		next.Point.Freeze, next.Point.Stage = f, record.Freezing
 	}
 	return next, nil
 }

@@ -89,6 +89,8 @@ type Controller struct {
 	witness witness.Witness
 	mu      sync.Mutex
 	active  map[types.UID]*activeReplica
+	// ending is closed when this process is to end.
+	ending <-chan struct{}
 }
 
 // replicaKey is the key of a replica; the UID distinguishes it from another one of the same name.
@@ -111,6 +113,9 @@ type activeReplica struct {
 	lastSaid string
 	// point is the number of the point that copies are of.
 	point int64
+	// hold is what is known of the freeze of its point. holding says that this process may have frozen an application, and not thawed it.
+	hold    decide.Hold
+	holding bool
 }
 
 // activeCopy is what is remembered of the copy of one claim.
@@ -155,6 +160,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, known := range c.Records.all() {
 		c.queue.Add(replicaKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, known.UID})
 	}
+	c.ending = ctx.Done()
 	var beside errgroup.Group
 	beside.Go(func() error { return c.runWanted(ctx) })
 	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{},
@@ -202,28 +208,59 @@ func (c *Controller) sync(ctx context.Context, key replicaKey) (after time.Durat
 	ctx = klog.NewContext(ctx, logger)
 	w := c.replicaOf(key)
 	for range mostSteps {
-		o, err := c.observe(ctx, w)
-		if err != nil {
-			return c.failed(ctx, w, o, err)
-		}
-		step := decide.Next(o)
-		if o.Record != nil && o.Replica != nil {
-			c.Records.awaitTurn(decide.TurnOf(o), step.AwaitsTurn)
-		}
-		if step.Over {
-			c.drop(w)
-			return 0, nil
-		}
-		if step.Action == nil {
-			return soonest(step.After, c.report(ctx, w, o, step)), nil
-		}
-		logger.V(3).Info("Taking step", "action", step.Action, "say", step.Say)
-		c.tell(w, o, step)
-		if err := c.act(ctx, w, o, step.Action); err != nil {
-			return c.failed(ctx, w, o, err)
+		after, over := c.step(ctx, w)
+		switch {
+		case w.holding:
+			return c.holdOn(ctx, w), nil
+		case over:
+			return after, nil
 		}
 	}
 	return time.Millisecond, nil
+}
+
+// holdOn takes the steps of a point while its application may be frozen: neither the turns of others nor the end of this process come
+// between.
+func (c *Controller) holdOn(ctx context.Context, w *activeReplica) time.Duration {
+	after := time.Duration(0)
+	for until := time.Now().Add(longestHold); w.holding && time.Now().Before(until); {
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepTimeout)
+		after, _ = c.step(one, w)
+		cancel()
+		if w.holding {
+			time.Sleep(min(after, retryAfter))
+		}
+	}
+	return max(after, time.Millisecond)
+}
+
+// step takes the next step of a replica. With over none is to be taken before after has passed, 0 for when something changes.
+func (c *Controller) step(ctx context.Context, w *activeReplica) (after time.Duration, over bool) {
+	o, err := c.observe(ctx, w)
+	if err != nil {
+		return c.failed(ctx, w, o, err), true
+	}
+	step := decide.Next(o)
+	if o.Record != nil && o.Replica != nil {
+		c.Records.awaitTurn(decide.TurnOf(o), step.AwaitsTurn)
+	}
+	if step.Action != nil || step.Reason == decide.NotFrozen || step.Reason == decide.ThawFailed {
+		c.tell(w, o, step)
+	}
+	switch {
+	case step.Over:
+		c.drop(w)
+		return 0, true
+	case step.Action == nil && w.holding:
+		return step.After, true
+	case step.Action == nil:
+		return soonest(step.After, c.report(ctx, w, o, step)), true
+	}
+	klog.FromContext(ctx).V(3).Info("Taking step", "action", step.Action, "say", step.Say)
+	if err := c.act(ctx, w, o, step.Action); err != nil {
+		return c.failed(ctx, w, o, err), true
+	}
+	return 0, false
 }
 
 // wakeNext has those looked at whose turn it is to begin a point.
@@ -234,12 +271,12 @@ func (c *Controller) wakeNext() {
 }
 
 // failed reports an error of an API server, after which the step is tried again.
-func (c *Controller) failed(ctx context.Context, w *activeReplica, o decide.Observation, err error) (time.Duration, error) {
+func (c *Controller) failed(ctx context.Context, w *activeReplica, o decide.Observation, err error) time.Duration {
 	// Logged here at a low level, not by the queue: the VolumeReplica shows it, and clusters may be unreachable for long.
 	klog.FromContext(ctx).V(2).Info("Will be tried again", "err", err)
 	w.record = nil
 	c.report(ctx, w, o, decide.Step{Say: plain("this is tried again: " + err.Error()), Reason: decide.Waiting})
-	return retryAfter, nil
+	return retryAfter
 }
 
 // soonest returns the shorter one of two times of which 0 means never.

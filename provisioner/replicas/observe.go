@@ -40,6 +40,7 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		return o, fmt.Errorf("look at VolumeReplica %s: %w", w.NamespacedName, err)
 	}
 	if w.record == nil {
+		w.holding = false
 		return o, nil
 	}
 	o.Record, o.Kept = w.record.record, w.keeps(o.Now)
@@ -54,6 +55,12 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	}
 	o.MayBegin = o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now)
 	w.sees(r, o.Now)
+	if r.Point == nil || !r.Point.Held() || r.Point.Stage == record.Thaw && !r.Point.Owed() || r.Point.Stage == record.Clean {
+		w.hold, w.holding = decide.Unknown, false
+	}
+	if o.Hold = w.hold; r.Point != nil && r.Point.Held() && r.Point.Stage != record.Clean {
+		return o, c.observeHeld(ctx, &o)
+	}
 	if err := c.observeStandby(ctx, w, &o); err != nil {
 		return o, err
 	}
@@ -231,6 +238,7 @@ func (c *Controller) snapshotAt(ctx context.Context, at site.Site, r *record.Rec
 	if taken != nil {
 		seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
 		seen.Ready = problem == "" && ptr.Deref(taken.Status.ReadyToUse, false)
+		seen.Taken = seen.Ready || !wrong && taken.Status.CreationTime != nil && taken.Status.ContentName != nil
 	}
 	return taken, seen, err
 }
@@ -305,7 +313,7 @@ func (c *Controller) readGroup(ctx context.Context, at site.Site, o *decide.Obse
 		return err
 	}
 	o.Group.Snapshot = decide.Snapshot{UID: found.UID, Exists: found.Exists, Ready: found.Ready && found.Problem == "", Leaving: found.Leaving,
-		Problem: found.Problem, Wrong: found.Wrong}
+		Taken: found.Taken, Problem: found.Problem, Wrong: found.Wrong}
 	if !o.Group.Ready || found.Members == nil {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 // report writes the state of a replica to its status. No decision depends on it: after an error the next report writes it. It
@@ -43,10 +45,22 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 	if o.Replica == nil || step.Say == "" || step.Say == w.lastSaid {
 		return
 	}
-	if step.Reason == decide.PointFailed || step.Reason == decide.VersionLost {
+	if slices.Contains([]string{decide.PointFailed, decide.VersionLost, decide.NotFrozen, decide.ThawFailed}, step.Reason) {
 		w.lastSaid = step.Say
 		c.Recorder.Event(referenceTo(o.Replica), corev1.EventTypeWarning, step.Reason, plain(step.Say))
 	}
+}
+
+// sayMade says how a version was made; empty: as all are.
+func sayMade(version *record.Version) string {
+	switch version.Made {
+	case v1alpha1.VersionFrozen:
+		return "; it is of a moment at which the application was frozen"
+	case v1alpha1.VersionAtRest:
+		return "; it is of a moment at which no pod with the claims ran"
+	case v1alpha1.VersionCrash:
+	}
+	return ""
 }
 
 // saySlots says what it means that versions are in slots; empty if they are not.
@@ -111,7 +125,7 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	for _, version := range slices.Backward(r.Sealed) {
 		if !version.Going {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
-				Root: version.Root})
+				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash)})
 		}
 	}
 	newest := r.Newest()
@@ -130,7 +144,8 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		set(v1alpha1.ReplicaHealthy, metav1.ConditionFalse, decide.Seeding,
 			"the first copy is being made: until it is sealed there is none"+saySlots(o))
 	default:
-		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+saySlots(o)+sayKept(o))
+		set(v1alpha1.ReplicaHealthy, metav1.ConditionTrue, decide.Sealed, "the copy was compared and sealed"+sayMade(newest)+saySlots(o)+
+			sayKept(o))
 	}
 	rpo := decide.RPO(o.Replica)
 	switch {

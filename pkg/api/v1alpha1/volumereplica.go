@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="RPO",type=string,JSONPath=`.spec.rpo`
 // +kubebuilder:printcolumn:name="Lag",type=date,JSONPath=`.status.standbys[0].sealed`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name="Consistency",type=string,priority=1,JSONPath=`.status.standbys[0].versions[0].consistency`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Healthy")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type VolumeReplica struct {
@@ -39,6 +40,8 @@ type VolumeReplicaList struct {
 }
 
 // VolumeReplicaSpec says of what a second copy is kept, where, and how old it may be.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.hooks) == (has(self.consistency) && self.consistency == 'Frozen')",message="consistency: Frozen needs hooks, which say how the application is frozen and thawed, and hooks are for that alone: give both or neither"
 type VolumeReplicaSpec struct {
 	// Claims are the names of the claims, in this namespace. Of several, a group, each version has all, and they are of one moment: one
 	// snapshot is taken of all by a VolumeGroupSnapshot, for which their data must be in one cluster, whose driver takes such snapshots.
@@ -73,11 +76,18 @@ type VolumeReplicaSpec struct {
 	RPO *metav1.Duration `json:"rpo,omitempty"`
 
 	// Consistency says what a point is of. Crash: of a snapshot of the claim's volume, or of those of all claims, as after a loss of
-	// power. Where no such snapshot can be taken there is no point, and the condition Healthy says why.
+	// power. Frozen: of one that is taken while the pods that use the claims are frozen by hooks, or while none runs. Where that cannot
+	// be there is no point, and the condition Healthy says why: it never becomes the other by itself.
 	//
 	// +optional
 	// +kubebuilder:default=Crash
 	Consistency ReplicaConsistency `json:"consistency,omitempty"`
+
+	// Hooks are the commands by which pods are frozen and thawed. Whoever sets or changes them needs the right to run commands in pods of
+	// the namespace (create pods/exec), and so does the provisioner: bind ClusterRole lodestone-freeze to it there.
+	//
+	// +optional
+	Hooks *ReplicaHooks `json:"hooks,omitempty"`
 
 	// Versions say how many sealed versions are kept.
 	//
@@ -139,11 +149,52 @@ type ReplicaStandby struct {
 
 // ReplicaConsistency names what a point is of.
 //
-// +kubebuilder:validation:Enum=Crash
+// +kubebuilder:validation:Enum=Crash;Frozen
 type ReplicaConsistency string
 
-// ConsistencyCrash says that a point is of a snapshot of the volume.
-const ConsistencyCrash ReplicaConsistency = "Crash"
+// What a point is of.
+const (
+	// ConsistencyCrash: a snapshot of the volume, as after a loss of power.
+	ConsistencyCrash ReplicaConsistency = "Crash"
+	// ConsistencyFrozen: a snapshot that is taken while the application is frozen.
+	ConsistencyFrozen ReplicaConsistency = "Frozen"
+)
+
+// ReplicaHooks say how an application is frozen while the snapshot of a point is taken. Both commands run without a shell, in each pod
+// that mounts one of the claims.
+type ReplicaHooks struct {
+	// Freeze is the command and its arguments after which nothing is written to the claims until Thaw. It has ended, with exit code 0,
+	// before the snapshot is taken.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +listType=atomic
+	Freeze []string `json:"freeze"`
+	// Thaw is the command that ends what Freeze did. It runs once Freeze may have run, whatever became of that, and again until it ends
+	// with exit code 0: so it must do no harm where nothing is frozen.
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +listType=atomic
+	Thaw []string `json:"thaw"`
+	// Container is the one that the commands run in. Without it: the first of a pod that mounts one of the claims.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Container string `json:"container,omitempty"`
+	// Timeout is for how long a pod may be frozen, from when Freeze is called until Thaw is. What takes longer fails.
+	//
+	// +optional
+	// +kubebuilder:default="30s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('2m')",message="timeout is a time in minutes and seconds from 1s to 2m, such as 30s"
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+}
 
 // ReplicaVersions say which versions are kept, and in what.
 //
@@ -252,8 +303,28 @@ type ReplicaVersion struct {
 	Name string `json:"name"`
 	// Cut is the moment that it is of.
 	Cut metav1.Time `json:"cut"`
+	// Consistency says how it was made. Crash: of a snapshot, as after a loss of power. Frozen: of one that was taken while the hooks held
+	// the application. AtRest: of one that was taken while no pod with the claims ran, where Frozen was asked for.
+	//
+	// +optional
+	Consistency VersionConsistency `json:"consistency,omitempty"`
 	// Root is the root of the tree of hashes of its content.
 	//
 	// +optional
 	Root string `json:"root,omitempty"`
 }
+
+// VersionConsistency names how a version was made.
+//
+// +kubebuilder:validation:Enum=Crash;Frozen;AtRest
+type VersionConsistency string
+
+// How a version was made.
+const (
+	// VersionCrash: of a snapshot, as after a loss of power.
+	VersionCrash VersionConsistency = "Crash"
+	// VersionFrozen: of one that was taken while the hooks held the application.
+	VersionFrozen VersionConsistency = "Frozen"
+	// VersionAtRest: of one that was taken while no pod with the claims ran.
+	VersionAtRest VersionConsistency = "AtRest"
+)

@@ -206,6 +206,10 @@ func Look(ctx context.Context, at site.Site, want Wanted) (s *volumesnapshot.Sna
 		if why := WhyForeign(want.Claim, want.Volume, s, content); why != "" {
 			return s, why, true, nil
 		}
+		if content.Status.CreationTime == nil {
+			// Its users may write that it was taken; only the driver can write it there.
+			s.Status.CreationTime = nil
+		}
 	}
 	if failed := s.Status.Error; failed != nil && !ptr.Deref(s.Status.ReadyToUse, false) {
 		problem = plain(ptr.Deref(failed.Message, "it failed"))

@@ -45,6 +45,8 @@ type Frozen struct {
 type GroupState struct {
 	UID                    types.UID
 	Exists, Ready, Leaving bool
+	// Taken says that what it has does not change any more, though it may not be ready.
+	Taken bool
 	// Problem says why it cannot be used, or not yet, and Wrong that it never can.
 	Problem string
 	Wrong   bool
@@ -175,6 +177,7 @@ func (g Group) Look(ctx context.Context, at site.Site, members bool) (seen Group
 	}
 	seen.Exists, seen.UID, seen.Leaving = true, taken.UID, taken.DeletionTimestamp != nil
 	seen.Ready = ptr.Deref(taken.Status.ReadyToUse, false)
+	seen.Taken = seen.Ready || taken.Status.CreationTime != nil && taken.Status.ContentName != nil
 	if failed := taken.Status.Error; failed != nil && !seen.Ready {
 		seen.Problem = plain(ptr.Deref(failed.Message, "it failed"))
 	}

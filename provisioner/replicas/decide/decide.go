@@ -49,6 +49,9 @@ type Observation struct {
 	Kept map[string]string
 	// Group is the one snapshot of the sources of a point of several claims.
 	Group Group
+	// Hold is what this process knows of the freeze of the point, and Users are the pods that may write to its claims, if it has one.
+	Hold  Hold
+	Users []User
 }
 
 // Claim is what was seen of one claim.
@@ -93,8 +96,10 @@ type Cluster struct {
 // Snapshot is the state of a VolumeSnapshot.
 type Snapshot struct {
 	UID types.UID
-	// Exists, Ready and Leaving are its state. Problem says why it cannot be used, or not yet, and Wrong that it never can.
+	// Exists, Ready and Leaving are its state. Taken says that what it has does not change any more, though it may not be ready. Problem
+	// says why it cannot be used, or not yet, and Wrong that it never can.
 	Exists, Ready, Leaving bool
+	Taken                  bool
 	Problem                string
 	Wrong                  bool
 }
@@ -115,6 +120,8 @@ const (
 	ClaimGone     = "ClaimGone"
 	ClusterAway   = "ClusterAway"
 	PointFailed   = "PointFailed"
+	NotFrozen     = "NotFrozen"
+	ThawFailed    = "ThawFailed"
 	StandsStill   = "StandsStill"
 	VersionLost   = "VersionLost"
 	BeingRemoved  = "BeingRemoved"
@@ -440,7 +447,10 @@ func presentOf(o Observation, version *record.Version) (there *record.Content, l
 func remove(o Observation) Step {
 	r := o.Record
 	if r.Point != nil {
-		if r.Point.Stage != record.Clean {
+		switch stage := r.Point.Stage; {
+		case stage == record.Thaw && r.Point.Why != "":
+			return thaw(o)
+		case stage != record.Clean:
 			return giveUp(o, "the VolumeReplica was deleted")
 		}
 		if step, ok := clean(o); ok {

@@ -29,7 +29,7 @@ const (
 func point(o Observation) Step {
 	p := o.Record.Point
 	switch {
-	case p.Stage == record.Clean:
+	case p.Stage == record.Clean || p.Stage == record.Thaw:
 	case o.Refused.Text != "":
 		return giveUp(o, o.Refused.Text)
 	case p.Cut.Before(o.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
@@ -41,7 +41,14 @@ func point(o Observation) Step {
 		return giveUp(o, cmp.Or(o.Source.Unusable, o.Standby.Unusable))
 	}
 	switch p.Stage {
+	case record.Freezing:
+		return freeze(o)
+	case record.Thaw:
+		return thaw(o)
 	case record.Cut:
+		if p.Held() {
+			return cutFrozen(o)
+		}
 		return cut(o)
 	case record.Copy:
 		return copyOver(o)
@@ -68,9 +75,13 @@ func point(o Observation) Step {
 		Reason: StandsStill, After: seldom}
 }
 
-// giveUp ends a point that fails.
+// giveUp ends a point that fails. What it may have frozen is thawed first.
 func giveUp(o Observation, why string) Step {
-	next := o.Record.Enter(record.Clean, o.Now)
+	stage := record.Clean
+	if o.Record.Point.Owed() {
+		stage = record.Thaw
+	}
+	next := o.Record.Enter(stage, o.Now)
 	next.Point.Why = sentence.Short(sentence.Plain(why, len(why)), 1024)
 	return Step{Action: Save{next}, Say: fmt.Sprintf("point %d is given up: %s", next.Point.Number, next.Point.Why), Reason: PointFailed}
 }
@@ -125,7 +136,7 @@ func cutGroup(o Observation) (Step, bool) {
 	case late > snapshotPatience || g.Problem != "" && late > patience:
 		return giveUp(o, fmt.Sprintf("the snapshot of all volumes was not ready within %s: %s", late.Round(time.Second), cmp.Or(g.Problem,
 			"no reason is given"))), true
-	case g.Leaving:
+	case g.Leaving || !isFrozenOne(p, g.Snapshot):
 		return giveUp(o, "somebody deleted the snapshot of all volumes"), true
 	case !g.Exists:
 		return Step{Action: TakeSnapshot{}}, true
@@ -163,7 +174,7 @@ func cutOne(o Observation, i int) (Step, bool) {
 	case late > snapshotPatience || s.Problem != "" && late > patience:
 		return giveUp(o, fmt.Sprintf("the snapshot of the volume was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
 			"no reason is given"))), true
-	case s.Leaving, !s.Exists && known.Taken != "":
+	case s.Leaving, !s.Exists && known.Taken != "", p.Group == nil && !isFrozenOne(p, s):
 		return giveUp(o, "somebody deleted the snapshot of the volume"), true
 	case !s.Exists:
 		return Step{Action: TakeSnapshot{}}, true
@@ -417,7 +428,7 @@ func seal(o Observation) Step {
 // versionOf is the version that the snapshots of the heads seal.
 func versionOf(o Observation) record.Version {
 	r, p := o.Record, o.Record.Point
-	version := record.Version{Number: p.Number, Epoch: r.Epoch, Cut: p.Cut, Took: o.Now.Sub(p.Cut),
+	version := record.Version{Number: p.Number, Epoch: r.Epoch, Cut: p.Cut, Took: o.Now.Sub(p.Cut), Made: p.Made(),
 		Others: slices.Repeat([]record.Content{{}}, len(r.Others))}
 	for i := range r.Len() {
 		known := p.At(i)

@@ -42,6 +42,8 @@ type world struct {
 	spoils bool
 	// slots are the real claims at the standby where versions are in slots; nil: they are snapshots. See slots_test.go.
 	slots *slotWorld
+	// frozen is the application where it is frozen for each point; nil: it is not, and always writes. See freeze_test.go.
+	frozen *frozenWorld
 }
 
 // content is the copy of a claim for a point.
@@ -73,7 +75,9 @@ func (w *world) uid() types.UID { w.n++; return types.UID(fmt.Sprintf("u%d", w.n
 // step has something happen, and takes the next step. It returns whether there was one.
 func (w *world) step() bool {
 	w.o.Now = w.o.Now.Add(time.Second)
-	w.source++
+	if w.frozen == nil || w.frozen.writes() {
+		w.source++
+	}
 	w.happen()
 	step := decide.Next(w.o)
 	require.NotContains(w.t, step.Say, "does not know")
@@ -85,6 +89,9 @@ func (w *world) step() bool {
 	}
 	w.act(step.Action)
 	w.check()
+	if w.frozen != nil {
+		w.checkFrozen()
+	}
 	return true
 }
 
@@ -107,6 +114,10 @@ func (w *world) happen() {
 				o.Claims[i].Snapshot = o.Group.Snapshot
 			}
 		}
+	}
+	w.takeSource()
+	if w.frozen != nil {
+		w.happenFrozen()
 	}
 	if w.random.IntN(30) == 0 || !w.failing {
 		clear(o.Kept)
@@ -185,6 +196,20 @@ func (w *world) live(seen *decide.Claim, its *content) {
 	}
 }
 
+// takeSource has the snapshot of the source, or of all sources, be taken at last: of what there is at that moment.
+func (w *world) takeSource() {
+	s := &w.o.Claims[0].Snapshot
+	if w.o.Record != nil && w.o.Record.Point != nil && w.o.Record.Point.Group != nil {
+		s = &w.o.Group.Snapshot
+	}
+	if s.Exists && !s.Taken && (s.Ready || w.random.IntN(2) == 0) {
+		s.Taken, w.cut = true, w.source
+		if w.frozen != nil {
+			w.frozen.taken, w.frozen.rested = w.source, w.frozen.rested && len(w.frozen.pods) == 0
+		}
+	}
+}
+
 // age has a snapshot become ready, or go.
 func (w *world) age(s *decide.Snapshot) {
 	if s.Exists {
@@ -237,13 +262,26 @@ func (w *world) act(action decide.Action) {
 			w.copies[i].clone, w.copies[i].task = 0, nil
 		}
 		require.False(w.t, o.Group.Exists, "nothing is left of the point before")
+		if w.frozen != nil {
+			w.beginFrozen(next.Point)
+		}
 		o.Record, w.cut = next, w.source
+	case decide.Freeze:
+		w.freeze()
+	case decide.Thaw:
+		w.thaw()
 	case decide.Save:
+		if w.frozen != nil {
+			w.checkMade(a.Record)
+		}
 		o.Record = a.Record
 		w.seeSlots()
 	case decide.TakeSnapshot:
 		require.LessOrEqual(w.t, w.cut, w.source)
 		w.cut = w.source
+		if w.frozen != nil {
+			w.frozen.asked, w.frozen.rested = w.source, len(w.frozen.pods) == 0
+		}
 		if r.Len() == 1 {
 			o.Claims[0].Snapshot = decide.Snapshot{Exists: true, UID: w.uid()}
 			break

@@ -11,18 +11,21 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
-// format is the version of the stored format, ofGroup that of a record of several claims, and withSlots that of one whose versions are
-// in slots: a program that knows only the first one must not take it for one of a single claim, or look for snapshots.
+// format is the version of the stored format, ofGroup that of a record of several claims, withSlots that of one whose versions are in
+// slots, and withFreeze that of one whose point may have an application frozen: a program that knows only the first one must not take it
+// for one of a single claim, look for snapshots, or leave the application frozen.
 const (
-	format    = 1
-	ofGroup   = 2
-	withSlots = 3
+	format     = 1
+	ofGroup    = 2
+	withSlots  = 3
+	withFreeze = 4
 )
 
 // Record is the state of one replica.
@@ -75,6 +78,8 @@ type Version struct {
 	// sealed.
 	Cut  time.Time     `json:"cut"`
 	Took time.Duration `json:"took"`
+	// Made says how it was made; empty: as after a loss of power.
+	Made v1alpha1.VersionConsistency `json:"made,omitempty"`
 	// Going says that it is being removed.
 	Going bool `json:"going,omitempty"`
 }
@@ -95,8 +100,12 @@ type Stage string
 
 // The stages of a point, in their order.
 const (
-	// Cut: a snapshot of the source is taken, and a claim made of it.
+	// Freezing: the application may be being frozen; see freeze.go. Points without a Freeze begin with Cut.
+	Freezing Stage = "Freeze"
+	// Cut: a snapshot of the source is taken, and a claim made of it. With a Freeze that is not over the application is frozen.
 	Cut Stage = "Cut"
+	// Thaw: the application is thawed, whether the snapshot was taken or the point failed. It goes on with Cut, or with Clean.
+	Thaw Stage = "Thaw"
 	// Copy: movers bring the head to what that claim has, and compare both.
 	Copy Stage = "Copy"
 	// Settle: both movers end, so that nobody has the head.
@@ -117,6 +126,8 @@ type Point struct {
 	By string `json:"by"`
 	// Group is the one snapshot of all claims; nil for a single claim.
 	Group *Group `json:"group,omitempty"`
+	// Freeze is what is frozen for it; nil: nothing is.
+	Freeze *Freeze `json:"freeze,omitempty"`
 	// Session is that of the first claim, Others are those of the others.
 	Session
 	Others []Session `json:"others,omitempty"`
@@ -212,6 +223,7 @@ func (r *Record) Clone() *Record {
 			group := *own.Group
 			own.Group = &group
 		}
+		own.Freeze = own.Freeze.clone()
 		next.Point = &own
 	}
 	return &next
@@ -287,6 +299,8 @@ func SecretName(uid types.UID) string { return "replica-" + string(uid) }
 // Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
 	switch r.Format = format; {
+	case r.Point != nil && r.Point.Freeze != nil:
+		r.Format = withFreeze
 	case r.Slots:
 		r.Format = withSlots
 	case len(r.Others) > 0:
@@ -305,7 +319,7 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("decode record of a replica: %w", err)
 	}
-	if r.Format < format || r.Format > withSlots || r.UID == "" || r.Epoch < 1 {
+	if r.Format < format || r.Format > withFreeze || r.UID == "" || r.Epoch < 1 {
 		return nil, fmt.Errorf("decode record of a replica: format %d is not one that this program writes", r.Format)
 	}
 	if p := r.Point; p != nil && len(p.Others) != len(r.Others) {

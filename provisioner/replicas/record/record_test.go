@@ -79,3 +79,23 @@ func TestARecordOfSeveralClaimsIsReadWholeOrNotAtAll(t *testing.T) {
 		assert.Error(t, err, name)
 	}
 }
+
+func TestARecordWhosePointMayHaveFrozenSomethingIsNotForProgramsThatDoNotKnow(t *testing.T) {
+	r, err := record.Decode([]byte(earlier))
+	require.NoError(t, err)
+	r.Point.Stage, r.Point.Freeze = record.Freezing, &record.Freeze{Thaw: []string{"thaw"}, Pods: []record.FrozenPod{{Name: "db-0"}}}
+	encoded, err := record.Encode(r)
+	require.NoError(t, err)
+	assert.Contains(t, string(encoded), `"format":4`)
+	again, err := record.Decode(encoded)
+	require.NoError(t, err)
+	assert.True(t, again.Point.Owed())
+	next := again.Enter(record.Thaw, time.Time{})
+	next.Point.Freeze.Pods[0].Thawed, next.Point.Freeze.Over = true, true
+	assert.True(t, again.Point.Owed(), "a copy is a copy")
+	assert.False(t, next.Point.Owed())
+	again.Point = nil
+	encoded, err = record.Encode(again)
+	require.NoError(t, err)
+	assert.Contains(t, string(encoded), `"format":1`, "and afterwards it is again")
+}
