@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
@@ -52,6 +53,7 @@ func refusedBy(t *testing.T, from *netlab.Namespace, to netip.Addr) bool {
 }
 
 func TestPodsOfTwoClustersWithOneRangeReachEachOther(t *testing.T) {
+	testbed.NotInShort(t)
 	l := joined(t, netlab.Settings{OneRange: true, Strict: true})
 	for i, from := range l.Home.Nodes {
 		for j, to := range l.West.Nodes {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 	"github.com/lodestone-storage/lodestone/network/site"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
@@ -52,6 +53,9 @@ func TestRemoteClustersReachEachOtherThroughHome(t *testing.T) {
 		{Three: true, Transit: true}, {Three: true, Transit: true, Strict: true}, {Three: true, Transit: true, OneRange: true},
 	} {
 		t.Run(fmt.Sprintf("one range %v, strict %v", settings.OneRange, settings.Strict), func(t *testing.T) {
+			if !settings.OneRange {
+				testbed.NotInShort(t)
+			}
 			l := newLab(t, settings)
 			before := states(t, l)
 			require.NoError(t, l.Join())
@@ -81,6 +85,7 @@ func TestRemoteClustersReachEachOtherThroughHome(t *testing.T) {
 // TestHomeSaysWhichPodsOfRemoteClustersReachEachOther has west and east let all of their pods pass, as home's namespaces there may be more
 // than those that both have: home lets pass those that it has named.
 func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
+	testbed.NotInShort(t)
 	l := newLab(t, netlab.Settings{Three: true, Transit: true, OneRange: true})
 	require.NoError(t, l.Join())
 	for _, c := range []*netlab.Cluster{l.West, l.East} {
@@ -128,6 +133,9 @@ func TestARemoteClusterIsNotTakenForAnother(t *testing.T) {
 	for _, oneRange := range []bool{false, true} {
 		for _, liar := range []string{"west", "east"} {
 			t.Run(fmt.Sprintf("%s, one range %v", liar, oneRange), func(t *testing.T) {
+				if oneRange || liar != "west" {
+					testbed.NotInShort(t)
+				}
 				l := newLab(t, netlab.Settings{Three: true, Transit: true, OneRange: oneRange})
 				require.NoError(t, l.Join())
 				await(t, l)
@@ -212,6 +220,7 @@ func lies(t *testing.T, l *netlab.Lab, from, other *netlab.Cluster) {
 
 // TestOneClusterThatRefusesDisturbsNoOther has east not let in what is behind home.
 func TestOneClusterThatRefusesDisturbsNoOther(t *testing.T) {
+	testbed.NotInShort(t)
 	l := newLab(t, netlab.Settings{Three: true, Transit: true, OneRange: true})
 	require.NoError(t, l.Join())
 	awaitTransit(t, l)
@@ -238,6 +247,7 @@ func TestOneClusterThatRefusesDisturbsNoOther(t *testing.T) {
 // TestWhatOneClusterCallsThePodsOfAnother has east's own range be one by which home reaches west's pods: east reaches them by a third one,
 // which home's gateways translate.
 func TestWhatOneClusterCallsThePodsOfAnother(t *testing.T) {
+	testbed.NotInShort(t)
 	l := newLab(t, netlab.Settings{Three: true, Transit: true, OneRange: true})
 	require.NoError(t, l.Join())
 	awaitTransit(t, l)
@@ -267,6 +277,7 @@ func TestWhatOneClusterCallsThePodsOfAnother(t *testing.T) {
 
 // TestTransitGoesOverTheNextGateway has each of home's gateways lose the way to east in turn, while west reaches it.
 func TestTransitGoesOverTheNextGateway(t *testing.T) {
+	testbed.NotInShort(t)
 	l := newLab(t, netlab.Settings{Three: true, Transit: true})
 	require.NoError(t, l.Join())
 	awaitTransit(t, l)

@@ -326,6 +326,7 @@ func TestTheNextProvisionerThawsFirst(t *testing.T) {
 
 func TestClaimsOfOneMomentAreFrozenTogether(t *testing.T) {
 	testbed.NotInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	countsInTwo(t, namespace, keys.Home)

@@ -18,6 +18,7 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -144,6 +145,7 @@ func TestAServiceOfWestIsImportedAtHomeAndItsAddressesAreChecked(t *testing.T) {
 }
 
 func TestRoutedRemoteClustersReachEachOther(t *testing.T) {
+	testbed.NotInShort(t)
 	w := newWorld(t)
 	w.tune = func(s *session.Session) {
 		s.Network, s.Translations, s.HomeTranslations = v1alpha1.Routed, nil, nil
@@ -278,6 +280,7 @@ func TestWhatCannotBeExportedSaysWhy(t *testing.T) {
 }
 
 func TestWhatIsInTheWayIsLeftAlone(t *testing.T) {
+	testbed.NotInShort(t)
 	w := newWorld(t)
 	w.start()
 	one, there := w.sides["home"], w.sides["west"]
@@ -374,6 +377,7 @@ func TestARemoteClusterThatIsAwayKeepsWhatItHas(t *testing.T) {
 }
 
 func TestAClusterWithoutTheAPIHasNoPartInIt(t *testing.T) {
+	testbed.NotInShort(t)
 	w := newWorld(t)
 	there := w.sides["east"]
 	require.NoError(t, there.Client().RbacV1().RoleBindings(there.namespace).Delete(t.Context(), "lodestone-home", metav1.DeleteOptions{}))
