@@ -129,7 +129,7 @@ type MultiClusterServices struct{ group group }
 
 // NewMultiClusterServices returns a MultiClusterServices of the cluster that config names.
 func NewMultiClusterServices(config *rest.Config) (*MultiClusterServices, error) {
-	group, err := newGroup(config, mcs.SchemeGroupVersion, mcs.AddToScheme, true)
+	group, err := newGroup(config, mcs.SchemeGroupVersion, mcs.Install, true)
 	return &MultiClusterServices{group}, err
 }
 

@@ -1,4 +1,5 @@
 // This file asks clusters that answer whether their agents reach one that does not: their owners may have them probe it.
+
 package replicas
 
 import (

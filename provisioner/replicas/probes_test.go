@@ -14,7 +14,8 @@ import (
 // TestWhatAnAgentWroteCountsFromWhenItWasSeenToChange: an agent that has died leaves what it wrote, and its clock may be any.
 func TestWhatAnAgentWroteCountsFromWhenItWasSeenToChange(t *testing.T) {
 	home := &remotev1alpha1.HomeCluster{Spec: remotev1alpha1.HomeClusterSpec{
-		Probes: []remotev1alpha1.ClusterProbe{{Cluster: "west", Server: "https://192.0.2.1:6443"}, {Cluster: "south", Server: "https://192.0.2.2"}},
+		Probes: []remotev1alpha1.ClusterProbe{{Cluster: "west", Server: "https://192.0.2.1:6443"},
+			{Cluster: "south", Server: "https://192.0.2.2"}},
 	}}
 	start := time.Now()
 	a := &automatic{probes: map[string]*probing{"east": {failed: true}, "west": {}, "none": {}}}

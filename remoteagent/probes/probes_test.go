@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,7 +76,7 @@ func TestResultsAreWrittenWhenTheyChangeAndWhileNothingAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			home := &remotev1alpha1.HomeCluster{Spec: remotev1alpha1.HomeClusterSpec{Probes: []remotev1alpha1.ClusterProbe{west}}}
-			home.Status.Probes = append(row.before, remotev1alpha1.ProbeResult{Cluster: "gone", LastProbe: now})
+			home.Status.Probes = append(slices.Clone(row.before), remotev1alpha1.ProbeResult{Cluster: "gone", LastProbe: now})
 			assert.Equal(t, row.want, results(home, map[remotev1alpha1.ClusterProbe]bool{west: row.answers}, now))
 		})
 	}

@@ -92,11 +92,13 @@ func (s *Set) Run(ctx context.Context) error {
 			s.changedAll("")
 		}
 	})
-	for _, unwatch := range []func() error{unwatchNodes, unwatchNamespaces, unwatchObjects} {
-		if unwatch != nil {
-			defer func() { _ = unwatch() }()
+	defer func() {
+		for _, unwatch := range []func() error{unwatchNodes, unwatchNamespaces, unwatchObjects} {
+			if unwatch != nil {
+				_ = unwatch()
+			}
 		}
-	}
+	}()
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}

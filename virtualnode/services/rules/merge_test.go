@@ -81,7 +81,7 @@ func port(name string, number int32) corev1.ServicePort {
 // names are the ports of an import, as name:number/protocol.
 func names(merged Merged) (all []string) {
 	for _, p := range merged.Spec.Ports {
-		all = append(all, p.Name+":"+string(p.Protocol)+"/"+string(rune('0'+p.Port%10)))
+		all = append(all, p.Name+":"+string(p.Protocol)+"/"+string('0'+p.Port%10))
 	}
 	return all
 }
@@ -100,7 +100,7 @@ func TestTheOldestExportCountsAndPortsAreAUnion(t *testing.T) {
 	whole := spec(func(s *corev1.ServiceSpec) {
 		s.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 	})
-	close := spec(func(s *corev1.ServiceSpec) {
+	near := spec(func(s *corev1.ServiceSpec) {
 		s.TrafficDistribution = ptr.To(corev1.ServiceTrafficDistributionPreferClose)
 	})
 	labels := func(value string) func(*Export) {
@@ -153,7 +153,7 @@ func TestTheOldestExportCountsAndPortsAreAUnion(t *testing.T) {
 				assert.Equal(t, corev1.ServiceAffinityClientIP, m.Spec.SessionAffinity)
 				assert.Equal(t, int32(60), *m.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds)
 			}},
-		{"traffic", []Export{export(home, 0, local), export(west, 1, close)},
+		{"traffic", []Export{export(home, 0, local), export(west, 1, near)},
 			map[string]string{"h1": "InternalTrafficPolicyConflict,TrafficDistributionConflict",
 				"west": "InternalTrafficPolicyConflict,TrafficDistributionConflict"},
 			func(t *testing.T, m Merged) {
