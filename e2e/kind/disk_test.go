@@ -67,7 +67,9 @@ func requireSize(t *testing.T, namespace, claim, size string) {
 
 // ofExpansion are the conditions of a claim but for that by which Kubernetes 1.37 says of each whether a pod uses it.
 func ofExpansion(claim *corev1.PersistentVolumeClaim) []corev1.PersistentVolumeClaimCondition {
-	return slices.DeleteFunc(slices.Clone(claim.Status.Conditions), func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == "Unused" })
+	return slices.DeleteFunc(slices.Clone(claim.Status.Conditions), func(c corev1.PersistentVolumeClaimCondition) bool {
+		return c.Type == "Unused"
+	})
 }
 
 // failToGrow has a node fail to make file systems larger until the returned function
