@@ -106,6 +106,20 @@ func saidOf(t *testing.T, made *v1alpha1.VolumeReplica, reason, text string) {
 	}, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) })
 }
 
+// failsOver waits until a claim of a namespace fails over by itself, and returns the move that does it.
+func failsOver(t *testing.T, namespace string) (over *v1alpha1.VolumeMove) {
+	t.Helper()
+	await.Until(t, "the claim fails over", func() bool {
+		moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		if len(moves.Items) == 1 {
+			over = &moves.Items[0]
+		}
+		return over != nil
+	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	return over
+}
+
 func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testing.T) {
 	testbed.NotInShort(t)
 	namespace := space(t)
@@ -150,15 +164,7 @@ func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testi
 
 	// It is not: another cluster answers.
 	third(t)
-	var over *v1alpha1.VolumeMove
-	await.Until(t, "the claim fails over", func() bool {
-		moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		if len(moves.Items) == 1 {
-			over = &moves.Items[0]
-		}
-		return over != nil
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	over := failsOver(t, namespace)
 	saidOf(t, made, "FailsOver", `claim "data" fails over to version `+over.Spec.Failover.Version+" in cluster home")
 	over = inPhase(t, over, v1alpha1.MoveRetain)
 	assert.Equal(t, v1alpha1.FenceDeclared, over.Status.Failover.Fence)
@@ -202,15 +208,7 @@ func TestNothingFailsOverByItselfWhileAnotherClusterReachesTheOneThatHomeDoesNot
 
 	// An API server that takes connections and answers nothing does not answer there either.
 	change(bed.West.AdminConfig().Host)
-	var over *v1alpha1.VolumeMove
-	await.Until(t, "the claim fails over", func() bool {
-		moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		if len(moves.Items) == 1 {
-			over = &moves.Items[0]
-		}
-		return over != nil
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
+	over := failsOver(t, namespace)
 	over = inPhase(t, over, v1alpha1.MoveRetain)
 	require.NoError(t, resume())
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))

@@ -14,12 +14,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -73,15 +71,7 @@ func countsUnlessFrozen(t *testing.T, namespace, cluster string) {
 	if pod = fabric.AtHome(pod); cluster != keys.Home {
 		pod = fabric.InWest(pod)
 	}
-	labels := map[string]string{"app": "data"}
-	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "data"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	deploy(t, namespace, pod.Spec)
 	beyond(t, namespace, 5)
 }
 

@@ -192,6 +192,20 @@ func counter(namespace, name string) *corev1.Pod {
 	return pod
 }
 
+// deploy makes the Deployment data of one pod.
+func deploy(t *testing.T, namespace string, spec corev1.PodSpec) {
+	t.Helper()
+	labels := map[string]string{"app": "data"}
+	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
 // counts makes a claim of a class, which gets its volume in a cluster, and a Deployment that counts in it and may then run anywhere.
 func counts(t *testing.T, namespace, class, cluster string) {
 	t.Helper()
@@ -208,15 +222,7 @@ func counts(t *testing.T, namespace, class, cluster string) {
 	require.NoError(t, err)
 	beyond(t, namespace, 0)
 	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
-	labels := map[string]string{"app": "data"}
-	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "data"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
-		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	deploy(t, namespace, pod.Spec)
 	beyond(t, namespace, counted(t, folder(t, namespace))+5)
 }
 
