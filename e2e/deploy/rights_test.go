@@ -114,6 +114,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 }
 
 func TestTheVirtualNodeProgramGetsWhatSharingServicesTakes(t *testing.T) {
+	testbed.Require(t)
 	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"components/services/rights.yaml")
 	require.NoError(t, err)
 	t.Cleanup(func() {

@@ -14,10 +14,7 @@ import (
 // serve serves DNS on loopback, over UDP and TCP, and returns its address.
 func serve(t *testing.T, handler dns.HandlerFunc) string {
 	t.Helper()
-	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	listener, err := net.Listen("tcp", packets.LocalAddr().String())
-	require.NoError(t, err)
+	packets, listener := listenOnOnePort(t)
 	for _, one := range []*dns.Server{{PacketConn: packets, Handler: handler}, {Listener: listener, Handler: handler}} {
 		started := make(chan struct{})
 		one.NotifyStartedFunc = func() { close(started) }
@@ -26,6 +23,23 @@ func serve(t *testing.T, handler dns.HandlerFunc) string {
 		t.Cleanup(func() { _ = one.Shutdown() })
 	}
 	return packets.LocalAddr().String()
+}
+
+// listenOnOnePort listens on a port of loopback over UDP and TCP. A free port of one may be another's of the other, as when
+// tests of other packages run: then it takes the next.
+func listenOnOnePort(t *testing.T) (net.PacketConn, net.Listener) {
+	t.Helper()
+	for range 20 {
+		packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+		require.NoError(t, err)
+		listener, err := net.Listen("tcp", packets.LocalAddr().String())
+		if err == nil {
+			return packets, listener
+		}
+		require.NoError(t, packets.Close())
+	}
+	t.Fatal("no port of loopback is free over both UDP and TCP")
+	return nil, nil
 }
 
 // zoneOf answers with those of the records that are asked for, as a DNS server does.
