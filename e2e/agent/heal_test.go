@@ -177,6 +177,7 @@ func TestAShadowThatAPodUsesIsMadeAnewAfterIt(t *testing.T) {
 }
 
 func TestWhatIsNotHealed(t *testing.T) {
+	testbed.NotInShort(t)
 	x := newTenant(t, nil)
 	namespace := x.namespace()
 	stays := func(claim *corev1.PersistentVolumeClaim) {
@@ -213,6 +214,7 @@ func TestWhatIsNotHealed(t *testing.T) {
 }
 
 func TestHealingSurvivesAnAgentThatDiesWithEachWrite(t *testing.T) {
+	testbed.NotInShort(t)
 	x := newTenant(t, nil)
 	namespace := x.namespace()
 	claim, volume := x.data(namespace, "data")

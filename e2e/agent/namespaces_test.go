@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -312,6 +313,7 @@ func TestAHomeClusterChangesOnlyTheUIDOfARequest(t *testing.T) {
 // TestAHomeClusterKeepsWhatItHadBeforeNamesWereNeeded has a HomeCluster of the version before, which
 // lists no names, and a namespace of another name than it would get now.
 func TestAHomeClusterKeepsWhatItHadBeforeNamesWereNeeded(t *testing.T) {
+	testbed.NotInShort(t)
 	x := newTenant(t, nil)
 	name := x.namespace()
 	x.change(func(home *remotev1alpha1.HomeCluster) { home.Spec.Namespaces.Names = nil })

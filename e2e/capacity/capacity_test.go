@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -128,7 +129,8 @@ func TestKubeSchedulerIsToldAgainAfterAnUpgrade(t *testing.T) {
 		[]byte(`{"spec":{"storageCapacity":false}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	awaitCapacityChecks(t, true)
-	require.NoError(t, bed.Install(t.Context(), fabric.Options{}))
+	_, err = bed.Home.Kubectl(t.Context(), "", "apply", "-f", "../../deploy/base/csidriver.yaml")
+	require.NoError(t, err)
 	await.Always(t, "the manifests leave it to the provisioner", func() bool { return told(t) })
 }
 
@@ -158,6 +160,7 @@ func TestCapacitiesGoWithTheirClassWithoutAProvisioner(t *testing.T) {
 }
 
 func TestPublishingCanBeTurnedOff(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	restartProvisioner(t, "--publish-capacity=false")
 	awaitCapacityChecks(t, false)
@@ -171,6 +174,7 @@ func TestPublishingCanBeTurnedOff(t *testing.T) {
 }
 
 func TestPodsRunWhereCapacitiesCannotBePublished(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	quotas := bed.Home.Client().CoreV1().ResourceQuotas(fabric.System)
 	name := corev1.ResourceName("count/csistoragecapacities.storage.k8s.io")

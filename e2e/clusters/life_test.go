@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -47,7 +48,9 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 	secret(t, fabric.System, "east", "kubeconfig", kubeconfigOf(t, east))
 	awaitReady(t, "east", metav1.ConditionTrue, "Ready")
 	seen := status(t, "east")
-	assert.Equal(t, "v1.36.3", seen.KubernetesVersion)
+	kubernetes, err := built.Chosen(built.ControlPlane, true)
+	require.NoError(t, err)
+	assert.Equal(t, kubernetes.Version, seen.KubernetesVersion)
 	assert.NotEmpty(t, seen.ClusterUID)
 	assert.Zero(t, seen.Volumes)
 	assert.Empty(t, seen.StorageClasses, "there are none")
@@ -274,6 +277,7 @@ func TestAClaimThatAsksForMoreWhileItsClusterIsAwayGrowsLater(t *testing.T) {
 }
 
 func TestAClaimGrowsThoughNobodyKnowsWhetherItsClusterHeard(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))

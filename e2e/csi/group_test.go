@@ -182,6 +182,7 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 // TestVolumesOfSeveralClustersAreNotTakenTogether is about a group with claims at home and in west: no
 // moment is the same in both.
 func TestVolumesOfSeveralClustersAreNotTakenTogether(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	createGroup(t, namespace, fabric.AtHome, "here")

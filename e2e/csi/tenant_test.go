@@ -13,6 +13,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -149,6 +150,7 @@ func (c chain) requireHealed(t *testing.T) {
 }
 
 func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	create(t, namespace, fabric.AtHome)
@@ -180,6 +182,7 @@ func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) 
 // TestATwinThatIsDeletedWhileItsVolumeGrowsComesBack does not run in parallel: it
 // makes the driver of home slow.
 func TestATwinThatIsDeletedWhileItsVolumeGrowsComesBack(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	create(t, namespace, fabric.AtHome)
 	c := awaitServed(t, namespace, home)
@@ -202,6 +205,7 @@ func TestATwinThatIsDeletedWhileItsVolumeGrowsComesBack(t *testing.T) {
 // the drivers slow. Where the pod of the copy is on a node that has not the source,
 // the driver refuses in the end, and nobody may go on holding the source.
 func TestTheSourceOfACopyIsDeletedWhileItIsCopied(t *testing.T) {
+	testbed.NotInShort(t)
 	elsewhere := copyRoute{route{"at home, on another node", fabric.AtHome, routes[0].driver}, waiting,
 		func(source chain) func(*corev1.Pod) *corev1.Pod {
 			other := map[string]string{"home-1": "home-2", "home-2": "home-1"}[source.volume.Node]

@@ -94,16 +94,24 @@ func makeNode(ctx context.Context, name string, labels map[string]string) error 
 func apply(t *testing.T, directory string) string {
 	t.Helper()
 	testbed.Require(t)
-	output, err := cluster.Kubectl(t.Context(), "", "apply", "--validate=strict", "-k", root+directory)
+	output, err := cluster.Kubectl(t.Context(), "", "apply", "--validate=strict", "-k", folder(t, directory))
 	require.NoError(t, err)
 	return output
+}
+
+// folder returns what is applied for a kustomization of deploy/.
+func folder(t *testing.T, directory string) string {
+	t.Helper()
+	found, err := cluster.Kustomization(directory)
+	require.NoError(t, err)
+	return found
 }
 
 // build returns the objects of a kustomization of deploy/.
 func build(t *testing.T, directory string) []*unstructured.Unstructured {
 	t.Helper()
 	testbed.Require(t)
-	output, err := cluster.Kubectl(t.Context(), "", "kustomize", root+directory)
+	output, err := cluster.Kubectl(t.Context(), "", "kustomize", folder(t, directory))
 	require.NoError(t, err)
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(output), 4096)
@@ -216,7 +224,7 @@ func TestPodSecurityRefusesWhatOurPodsDoNotNeed(t *testing.T) {
 // generationsOf returns the generation of each object, which counts the changes of its spec.
 func generationsOf(t *testing.T, directory string) string {
 	t.Helper()
-	output, err := cluster.Kubectl(t.Context(), "", "get", "-k", root+directory, "-o",
+	output, err := cluster.Kubectl(t.Context(), "", "get", "-k", folder(t, directory), "-o",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation}{"\n"}{end}`)
 	require.NoError(t, err)
 	return output

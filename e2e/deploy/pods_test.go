@@ -33,6 +33,7 @@ func TestPodsOfEachDeploymentAreAdmittedAtLevelRestricted(t *testing.T) {
 	for _, overlay := range overlays {
 		t.Run(overlay, func(t *testing.T) {
 			apply(t, overlay)
+			makeRoom(t)
 			for _, deployment := range ofKind[appsv1.Deployment](t, build(t, overlay), "Deployment") {
 				pod := &corev1.Pod{ObjectMeta: deployment.Spec.Template.ObjectMeta, Spec: deployment.Spec.Template.Spec}
 				pod.Name = deployment.Name + "-test"
@@ -44,6 +45,15 @@ func TestPodsOfEachDeploymentAreAdmittedAtLevelRestricted(t *testing.T) {
 				}, waitLong, poll, deployment.Name)
 			}
 		})
+	}
+}
+
+// makeRoom ends all pods of Lodestone: without kubelets no rollout ends, and the pods of all that were begun fill the quota.
+func makeRoom(t *testing.T) {
+	t.Helper()
+	for _, arguments := range [][]string{{"deployments,replicasets,jobs", "--cascade=background"}, {"pods", "--force", "--grace-period=0"}} {
+		_, err := cluster.Kubectl(t.Context(), "", append([]string{"delete", "-n", systemNamespace, "--all"}, arguments...)...)
+		require.NoError(t, err)
 	}
 }
 

@@ -181,6 +181,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"offer": {"cpu": "1e99999999999999999999"}}`, "spec.offer"},
 		{"HomeCluster", `{"namespaces": {"quota": {"cpu": -1}}}`, "each value of quota is a quantity of 0 or more"},
 		{"HomeCluster", `{"namespaces": {"maximum": -1}}`, "greater than or equal to 0"},
+		// API servers before Kubernetes 1.36 do not look at the format int32, and no program could read what they stored.
+		{"HomeCluster", `{"namespaces": {"maximum": 1e12}}`, "spec.namespaces.maximum"},
 		{"HomeCluster", `{"namespaces": {"podSecurity": "lax"}}`, "supported values"},
 		{"HomeCluster", `{"namespaces": {"names": ["a", "a"]}}`, "Duplicate value"},
 		{"HomeCluster", `{"probes": [{"cluster": "west", "server": "http://192.0.2.10:6443"}]}`, "server is an address such as"},

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -28,14 +29,13 @@ func NewDaemonSet(namespace, name string) *appsv1.DaemonSet {
 }
 
 // WithDaemonSetPolicy has the policy that keeps DaemonSets off virtual nodes be there, as
-// deploy/components/virtual-node has it, or not, and waits until that is in force at home.
+// deploy/components/virtual-node has it or as the webhook in its place, or not, and waits until that is in force at home.
 func (f *Fabric) WithDaemonSetPolicy(ctx context.Context, there bool) error {
-	file := filepath.Join(Root(), "deploy", "components", "virtual-node", "daemonsets.yaml")
-	args := []string{"apply", "-f", file}
-	if !there {
-		args = []string{"delete", "--ignore-not-found", "-f", file}
+	set := f.setDaemonSetPolicy
+	if f.Webhook != nil {
+		set = f.setDaemonSetWebhook
 	}
-	if _, err := f.Home.Kubectl(ctx, "", args...); err != nil {
+	if err := set(ctx, there); err != nil {
 		return err
 	}
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -46,5 +46,43 @@ func (f *Fabric) WithDaemonSetPolicy(ctx context.Context, there bool) error {
 	if err != nil {
 		return fmt.Errorf("wait for the policy on DaemonSets: %w", err)
 	}
+	return nil
+}
+
+func (f *Fabric) setDaemonSetPolicy(ctx context.Context, there bool) error {
+	file := filepath.Join(Root(), "deploy", "components", "virtual-node", "daemonsets.yaml")
+	args := []string{"apply", "-f", file}
+	if !there {
+		args = []string{"delete", "--ignore-not-found", "-f", file}
+	}
+	_, err := f.Home.Kubectl(ctx, "", args...)
+	return err
+}
+
+func (f *Fabric) setDaemonSetWebhook(ctx context.Context, there bool) error {
+	configurations := f.Home.Client().AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if there {
+		if f.daemonSets == nil {
+			return nil
+		}
+		if _, err := configurations.Create(ctx, f.daemonSets, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("make the webhook of DaemonSets: %w", err)
+		}
+		f.daemonSets = nil
+		return nil
+	}
+	found, err := configurations.Get(ctx, "lodestone-daemonsets", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = configurations.Delete(ctx, found.Name, metav1.DeleteOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("remove the webhook of DaemonSets: %w", err)
+	}
+	// It has the address at which the webhook is on loopback, which no manifest has.
+	found.ResourceVersion, found.UID = "", ""
+	f.daemonSets = found
 	return nil
 }

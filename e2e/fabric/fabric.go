@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,6 +115,8 @@ type Fabric struct {
 	Agents *clients.RemoteClient
 	// Webhook is what Options.Webhook asks for; nil without.
 	Webhook *Program
+	// daemonSets is the webhook for DaemonSets while WithDaemonSetPolicy has taken it away.
+	daemonSets *admissionregistrationv1.MutatingWebhookConfiguration
 
 	extender string
 	audit    audit
@@ -169,7 +172,7 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if f.Agents, err = clients.NewRemoteClient(f.West.AdminConfig()); err != nil {
 		return nil, err
 	}
-	policies, err := ServesPolicies(f.Home)
+	policies, err := f.Home.ServesPolicies()
 	if err != nil {
 		return nil, err
 	}

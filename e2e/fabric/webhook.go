@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,13 +91,4 @@ func reach(ctx context.Context, cluster *testbed.Cluster, address string) error 
 		}
 	}
 	return nil
-}
-
-// ServesPolicies says whether the API server of a cluster serves MutatingAdmissionPolicies.
-func ServesPolicies(cluster *testbed.Cluster) (bool, error) {
-	resources, err := cluster.Client().Discovery().ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
-	if err != nil {
-		return false, fmt.Errorf("ask what the API server of %s serves: %w", cluster.Name(), err)
-	}
-	return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "mutatingadmissionpolicies" }), nil
 }

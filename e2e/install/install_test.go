@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
-	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
@@ -43,7 +42,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		home, west = clusters[0], clusters[1]
-		if served, err := fabric.ServesPolicies(home); err != nil {
+		if served, err := home.ServesPolicies(); err != nil {
 			return err
 		} else if !served {
 			admission = plugin.Webhook

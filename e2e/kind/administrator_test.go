@@ -40,6 +40,7 @@ func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
 }
 
 func TestUnpeerIsRefusedWhileVolumesAreThere(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: inWest}

@@ -190,6 +190,7 @@ func TestACopyHasTheFilesOfItsSource(t *testing.T) {
 // TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles: at home by the
 // provisioner, in west by the agent there.
 func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
@@ -229,6 +230,7 @@ func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing
 }
 
 func TestAClaimThatHomeHasNoRoomForGoesToWest(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(reader, shop, "large", `  accessModes: [ReadWriteOnce]

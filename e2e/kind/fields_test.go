@@ -45,6 +45,7 @@ func TestAnEphemeralVolumeComesAndGoesWithItsPod(t *testing.T) {
 }
 
 func TestAnImportedClaimHasTheFilesThatItHad(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(`apiVersion: v1

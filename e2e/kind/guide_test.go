@@ -213,6 +213,7 @@ func TestTheStepsOfTheGuideAreFound(t *testing.T) {
 
 // TestTheGuideIsDoneAsItStands does what docs/guide.md says, command by command, and compares what it shows.
 func TestTheGuideIsDoneAsItStands(t *testing.T) {
+	notInShort(t)
 	needsClusters(t)
 	if os.Getenv("E2E_CLASS") == "disk" {
 		t.Skip("the guide shows the class standard")

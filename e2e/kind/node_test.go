@@ -54,6 +54,7 @@ func requirePending(t *testing.T, namespace, name string) {
 }
 
 func TestPodWaitsForItsCordonedNodeOnEitherSide(t *testing.T) {
+	notInShort(t)
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db"}
 	volumes, index := spread(t, db)
@@ -148,6 +149,7 @@ func TestLogsExecAndPortForwardReachAPodInWest(t *testing.T) {
 }
 
 func TestDebugAndResizeReachAPodInWest(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, strings.Replace(redis(shop, "cache", inWest), "    ports:", "    resources: {requests: {cpu: 10m}}\n    ports:", 1))
@@ -181,6 +183,7 @@ func TestDebugAndResizeReachAPodInWest(t *testing.T) {
 
 // TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode: it was there before Lodestone, and tolerates every taint.
 func TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode(t *testing.T) {
+	notInShort(t)
 	needsClusters(t)
 	api := home.client.AppsV1().DaemonSets("kube-system")
 	wants := func(c require.TestingT, nodes int32) *appsv1.DaemonSet {
@@ -309,6 +312,7 @@ const webPod = `  terminationGracePeriodSeconds: 60
 `
 
 func TestPodsThatAreMadeDuringAMoveWaitAndRunAtTheTarget(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(shared, shop, "web"))

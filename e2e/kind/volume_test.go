@@ -206,6 +206,7 @@ func TestADeviceIsWrittenByOnePodAndReadByTheNext(t *testing.T) {
 }
 
 func TestReadWriteOncePodKeepsASecondPodOut(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
@@ -342,6 +343,7 @@ reclaimPolicy: Retain
 `
 
 func TestFilesOutliveTheClaimAndItsNamespaceWithPolicyRetain(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, retained)
@@ -419,6 +421,7 @@ parameters: {csi.storage.k8s.io/fstype: %s%s}
 }
 
 func TestAFileSystemIsMountedWithTheOptionsOfItsClass(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	const name = "e2e-mount-options"
 	ownClasses(t, name, "mountOptions: [noatime, nodev]", "")
@@ -440,6 +443,7 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 }
 
 func TestPodsShareAFileSystemAndReadersACopyOfIt(t *testing.T) {
+	notInShort(t)
 	t.Parallel()
 	const name = "e2e-shared"
 	ownClasses(t, name, "", ", share: \"true\"")

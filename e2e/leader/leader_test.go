@@ -4,7 +4,6 @@ package leader
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/provisioner/app"
 )
@@ -37,7 +35,9 @@ func TestMain(m *testing.M) {
 
 func TestProvisionerThatLosesItsLeaseEndsSoThatItIsStartedAgain(t *testing.T) {
 	testbed.Require(t)
-	_, err := home.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "base"))
+	base, err := home.Kustomization("base")
+	require.NoError(t, err)
+	_, err = home.Kubectl(t.Context(), "", "apply", "-k", base)
 	require.NoError(t, err)
 
 	options := app.NewOptions()

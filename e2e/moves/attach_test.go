@@ -72,6 +72,7 @@ func attachedAs(t *testing.T, namespace, claim string) (names []string) {
 // clouds. The virtual volume is the one that is attached, and its attacher keeps it until
 // it is detached, which does not happen while a mover on that node has it too.
 func TestAVolumeThatIsAttachedToItsNodeIsDetachedAndMoves(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	driver := attaches(t, namespace)
 	deploysIn(t, namespace, namespace, "data")

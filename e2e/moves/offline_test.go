@@ -150,6 +150,7 @@ func TestACopyInTheStopOutlivesTheProvisioner(t *testing.T) {
 }
 
 func TestAMoveOfAVolumeForOnePodCanBeGivenUpInTheMiddle(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploysWith(t, forOnePod(namespace, "data"))
@@ -263,6 +264,7 @@ func copyOf(t *testing.T, from, to string) {
 }
 
 func TestAVolumeForOnePodMovesFromASnapshotWhileItsPodRuns(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	home, west := takesSnapshots(t, bed.Home, "files.home.test"), takesSnapshots(t, bed.West, "files.west.test")

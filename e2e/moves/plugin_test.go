@@ -250,6 +250,7 @@ func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
 }
 
 func TestThePluginEndsWhereTheClaimOfAMoveIsDeletedInTheStop(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploysWith(t, forOnePod(namespace, "data"), heavy)
@@ -302,6 +303,7 @@ func TestAbortOfAClaimMeansTheMoveThatRuns(t *testing.T) {
 }
 
 func TestTheDashboardShowsAMoveAndHowFarItIs(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)

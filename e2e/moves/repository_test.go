@@ -76,6 +76,7 @@ func requireCarried(t *testing.T, namespace, from string, content int) {
 }
 
 func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	from, content := keepsLarge(t, namespace)
 	repository(t, "object-store")
@@ -170,6 +171,7 @@ func keepsLarge(t *testing.T, namespace string) (from string, content []byte) {
 }
 
 func TestContentTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	from, content := keepsLarge(t, namespace)
 	for _, wrong := range []string{`{}`, `{"claimName":"exchange","secretName":"store"}`, `{"claimName":"../exchange"}`} {

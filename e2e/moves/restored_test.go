@@ -23,6 +23,7 @@ import (
 // TestAMoveInABackupOfHomeCopiesNothingOverWhatIsInUseSince gives the objects of a move that is over the state that a
 // backup of its phase PreCopy has. The source is older than the target by then.
 func TestAMoveInABackupOfHomeCopiesNothingOverWhatIsInUseSince(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	deploys(t, namespace, "data")
 	before := await.Volume(t, bed.Home.Client(), await.Claim(t, bed.Home.Client(), namespace, "data").Spec.VolumeName)

@@ -355,6 +355,7 @@ func TestACopyThatIsSpoiltIsNotUsed(t *testing.T) {
 }
 
 func TestASourceThatIsAnotherMountIsRefusedByAMoverThatKnowsNothing(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	begins(t, namespace, application(namespace, "data", "data"), "data")

@@ -214,6 +214,7 @@ func TestNothingIsLostOfAPodThatWritesOnAfterAForcedDeletion(t *testing.T) {
 }
 
 func TestNothingIsLostOfAPodThatIsDeletedByForceInItsRemoteCluster(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	deploys(t, namespace, "data", tidy)

@@ -87,6 +87,7 @@ func network(t *testing.T, is v1alpha1.PodNetwork) {
 }
 
 func TestMoversDialEachOtherWhereTheirNetworksAreShared(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	network(t, v1alpha1.Routed)
@@ -129,6 +130,7 @@ func replaced(t *testing.T, network string) {
 }
 
 func TestMoversAreJoinedWhereTheAddressOfOneLeadsNowhere(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	from := folder(t, namespace, "data")

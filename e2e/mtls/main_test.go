@@ -104,8 +104,7 @@ func newWorld(t *testing.T) *world {
 		testbed.Config{Name: "tls", SchedulerConfig: w.schedulerConfiguration()})
 	require.NoError(t, err)
 	w.Cluster = clusters[0]
-	_, err = w.Kubectl(t.Context(), "", "apply", "-k", deploy("overlays", "release"))
-	require.NoError(t, err)
+	w.apply()
 	_, err = w.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=60s")
 	require.NoError(t, err)
 	// While no remote cluster is known, the extender refuses nothing.
@@ -115,6 +114,15 @@ func newWorld(t *testing.T) *world {
 		{Name: "home-1"}, {Name: "home-2"}, {Name: "west", Labels: map[string]string{keys.Cluster: "west"}}}})
 	require.NoError(t, err)
 	return w
+}
+
+// apply applies the manifests that use TLS.
+func (w *world) apply() {
+	w.t.Helper()
+	folder, err := w.Kustomization(filepath.Join("overlays", "release"))
+	require.NoError(w.t, err)
+	_, err = w.Kubectl(w.t.Context(), "", "apply", "-k", folder)
+	require.NoError(w.t, err)
 }
 
 // schedulerConfiguration writes the example, with the addresses of this test.

@@ -162,8 +162,7 @@ func (w *world) requireFewRights() {
 	assert.True(w.t, apierrors.IsForbidden(err), "%v", err)
 
 	// What the manifests hold, applied again, leaves the Secrets filled.
-	_, err = w.Kubectl(ctx, "", "apply", "-k", deploy("overlays", "release"))
-	require.NoError(w.t, err)
+	w.apply()
 }
 
 // requireAdmitted checks that the pod of the Job is one that its namespace admits.

@@ -375,7 +375,9 @@ func TestTheNamespaceOfTwinsCanBeHadAgain(t *testing.T) {
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	assert.Equal(t, corev1.PersistentVolumeReclaimRetain, volume(t, real.Name).Spec.PersistentVolumeReclaimPolicy)
 
-	kubectl(t, "apply", "-k", filepath.Join(fabric.Root(), "deploy", "base"))
+	base := filepath.Join(fabric.Root(), "deploy", "base")
+	kubectl(t, "apply", "-f", filepath.Join(base, "namespaces.yaml"))
+	kubectl(t, "apply", "-k", filepath.Join(base, "provisioner"))
 	await.Event(t, bed.Home.Client(), namespace, "data", "BackingHealed")
 	after := volume(t, real.Name)
 	assert.Equal(t, real.UID, after.UID)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -63,6 +64,7 @@ func (b before) settles(t *testing.T, namespace string) {
 }
 
 func TestClusterThatRefusesConnections(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := newNamespace(t)
 	there := prepare(t, namespace)
 	sent := createClaim(t, namespace, "sent", fabric.Class)

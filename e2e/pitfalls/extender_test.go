@@ -325,7 +325,9 @@ func TestSecondSchedulerOfTwoReplicas(t *testing.T) {
 
 func kustomize(ctx context.Context, t *testing.T, directory string) {
 	t.Helper()
-	_, err := bed.Kubectl(ctx, "", "apply", "--validate=strict", "-k", fromDeploy(directory))
+	folder, err := bed.Kustomization(directory)
+	require.NoError(t, err)
+	_, err = bed.Kubectl(ctx, "", "apply", "--validate=strict", "-k", folder)
 	require.NoError(t, err)
 }
 

@@ -68,7 +68,11 @@ func start(ctx context.Context) error {
 	if err := bed.StopScheduler(ctx); err != nil {
 		return err
 	}
-	if _, err := bed.Kubectl(ctx, "", "apply", "-k", deploy+"base"); err != nil {
+	base, err := bed.Kustomization("base")
+	if err != nil {
+		return err
+	}
+	if _, err := bed.Kubectl(ctx, "", "apply", "-k", base); err != nil {
 		return err
 	}
 	if _, err := bed.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=60s"); err != nil {

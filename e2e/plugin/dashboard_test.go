@@ -66,6 +66,7 @@ func has(shown map[string]any, list, field, value string) bool {
 }
 
 func TestTheDashboardShowsWhatStatusShowsAndKeepsUp(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
 	volumeInWest(t, namespace, "data")

@@ -74,6 +74,7 @@ func importedAtHome(t *testing.T, namespace, name string, real *corev1.Persisten
 }
 
 func TestImportAtHomeGoesOnAfterAKillAtEachWrite(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	namespace, k := testbed.Namespace(t, bed.Home), newKiller(t)
 	killed := 0
@@ -257,6 +258,7 @@ func TestNothingIsDeletedBeforeTheNewClaimsMayBeMade(t *testing.T) {
 }
 
 func TestAnImportFromARemoteClusterIsUndoneUntilThereIsAVolume(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace, k := openNamespace(t), newKiller(t)
 	realClaim(t, bed.West, namespace, "data", fabric.WestNow)
@@ -318,6 +320,7 @@ func TestAnImportFromARemoteClusterIsUndoneUntilThereIsAVolume(t *testing.T) {
 }
 
 func TestImportFromARemoteClusterGoesOnAfterAKillAtEachWrite(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace, class, k := openNamespace(t), keepingClass(t), newKiller(t)
 	for n := 1; ; n++ {
@@ -361,6 +364,7 @@ func TestImportFromARemoteClusterGoesOnAfterAKillAtEachWrite(t *testing.T) {
 }
 
 func TestImportFromARemoteClusterRefusesWhatIsNotHomesToTake(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
 	realClaim(t, bed.West, namespace, "data", fabric.WestNow)

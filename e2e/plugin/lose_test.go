@@ -102,6 +102,7 @@ func dropShadow(t *testing.T, namespace, name string) {
 // The program for virtual nodes ends the pods of a cluster that is deleted; once
 // it is to be forgotten, it must not.
 func TestForgetOfAClusterThatIsBeingDeletedLeavesItsPodsAlone(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
 	_, err := bed.Home.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{

@@ -203,6 +203,7 @@ func TestANamespaceThatIsBeingDeletedIsSaidToBe(t *testing.T) {
 
 // What somebody does to a volume by hand is explained, and loses nothing.
 func TestAVolumeThatIsDeletedByHandIsExplained(t *testing.T) {
+	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
 	ctx, volumes := t.Context(), bed.Home.Client().CoreV1().PersistentVolumes()

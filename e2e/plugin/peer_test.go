@@ -11,7 +11,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -410,18 +409,20 @@ func TestPeerInBothDirections(t *testing.T) {
 	r := lodestone(t, back...).ends(t, failed)
 	assert.Contains(t, r.stderr, `Lodestone is not installed in the home cluster (context "west")`)
 
-	apply := func(kubectl func(context.Context, string, ...string) (string, error), folder, crd string) {
-		_, err := kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", folder))
+	apply := func(cluster *testbed.Cluster, folder, crd string) {
+		kustomization, err := cluster.Kustomization(folder)
 		require.NoError(t, err)
-		_, err = kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/"+crd, "--timeout=30s")
+		_, err = cluster.Kubectl(t.Context(), "", "apply", "-k", kustomization)
+		require.NoError(t, err)
+		_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/"+crd, "--timeout=30s")
 		require.NoError(t, err)
 	}
-	apply(bed.West.Kubectl, "base", "remoteclusters.lodestone.dev")
+	apply(bed.West, "base", "remoteclusters.lodestone.dev")
 	r = lodestone(t, back...).ends(t, failed)
 	assert.Contains(t, r.stderr, `the remote agent is not installed in the cluster of context "home"`)
 	assert.Contains(t, r.stderr, "apply -k deploy/remote")
 
-	apply(bed.Home.Kubectl, "remote", "homeclusters.remote.lodestone.dev")
+	apply(bed.Home, "remote", "homeclusters.remote.lodestone.dev")
 	home, err := bed.Home.ServiceAccountConfig(t.Context(), "lodestone-remote", "lodestone-remote-agent")
 	require.NoError(t, err)
 	agentAtHome, err := bed.StartAgent(t.Context(), func(c *agent.Config) { c.Remote = home })

@@ -83,6 +83,7 @@ func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
 }
 
 func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	_, first, _ := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
@@ -327,6 +328,7 @@ func TestEphemeralVolumeLivesAsLongAsItsPod(t *testing.T) {
 // TestEphemeralVolumeIsRefusedOnTheNodeOfAnotherProgram has a node that is none of
 // Lodestone's virtual node program, as those of Liqo and Admiralty.
 func TestEphemeralVolumeIsRefusedOnTheNodeOfAnotherProgram(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	createPod(t, fabric.WithScratch(preferWest(fabric.NewPod(namespace, "db")), fabric.Class))

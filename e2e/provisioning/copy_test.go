@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -145,6 +146,7 @@ func TestCopyThatCannotBeMadeIsToldAndNeverEmpty(t *testing.T) {
 }
 
 func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.HomeNow))
@@ -162,6 +164,7 @@ func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
 
 // The source goes while the real provisioner is at work, and comes back.
 func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.AtHome)

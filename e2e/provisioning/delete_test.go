@@ -171,6 +171,7 @@ func TestDeletedNamespaceTakesItsVolumesAndEnds(t *testing.T) {
 // TestRealVolumeThatItsClassRetainsCountsAsGone covers a real class whose
 // administrator wants its volumes kept.
 func TestRealVolumeThatItsClassRetainsCountsAsGone(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	class := bed.WestStorage.Class("kept-"+namespace, storagev1.VolumeBindingImmediate)
@@ -238,6 +239,7 @@ func isKept(t *testing.T, cluster *testbed.Cluster, storage *fakeprovisioner.Pro
 }
 
 func TestRetainedShadowHoldsItsNameAndANewClaimGoesHome(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	class := newClass(t, retain)

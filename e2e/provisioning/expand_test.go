@@ -44,6 +44,7 @@ func TestClaimIsExpandedThroughItsShadow(t *testing.T) {
 }
 
 func TestClaimTellsThatItsFileSystemInTheRemoteClusterHasNotGrown(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
@@ -114,6 +115,7 @@ func TestRequestForMoreIsRefusedWhereTheRealClassDoesNotAllowIt(t *testing.T) {
 // TestClaimSaysWhyItsRealClassDoesNotExpandIt asks in the moment before the claim
 // says that it keeps its size.
 func TestClaimSaysWhyItsRealClassDoesNotExpandIt(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	fixed := bed.WestStorage.Class("fixed-"+namespace, storagev1.VolumeBindingImmediate)
@@ -134,6 +136,7 @@ func TestClaimSaysWhyItsRealClassDoesNotExpandIt(t *testing.T) {
 }
 
 func TestClaimSaysThatTheRemoteQuotaLeavesNoRoomAndMayAskForLess(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
@@ -147,6 +150,7 @@ func TestClaimSaysThatTheRemoteQuotaLeavesNoRoomAndMayAskForLess(t *testing.T) {
 }
 
 func TestVolumeThatTheRemoteAdministratorMadeLargerIsLargerAtHome(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
@@ -395,6 +399,7 @@ func TestAttributesClassGoesToTheBackingClaim(t *testing.T) {
 
 // A place without the class that is asked for is passed over.
 func TestAttributesClassMustExistWhereTheVolumeIs(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	name := attributesClass(t, bed.HomeStorage.Name(), bed.Home)
@@ -444,6 +449,7 @@ func TestAttributesOfARemoteVolumeAreChanged(t *testing.T) {
 
 // A change that never came about is taken back as Kubernetes allows it.
 func TestAttributesThatFailThereAreToldAndTakenBack(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	gold := attributesClass(t, bed.WestStorage.Name(), bed.Home, bed.West)

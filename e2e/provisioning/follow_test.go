@@ -163,6 +163,7 @@ func TestLabelsAndAnnotationsThatTheClassListsAreCarried(t *testing.T) {
 
 // Classes cannot be changed, but made anew.
 func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	name := newClass(t, with(keys.Carry, "team"))

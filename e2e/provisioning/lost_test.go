@@ -179,6 +179,7 @@ func byHand(t *testing.T) string {
 }
 
 func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
@@ -238,6 +239,7 @@ func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
 }
 
 func TestVolumeOfAClaimThatIsDeletedWhileItsTwinIsHealedGoesToo(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)

@@ -251,6 +251,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 }
 
 func TestInvalidClassIsTakenUpOnceItIsMended(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	class := newClass(t, with(keys.LocalClass, "later-"+namespace))
@@ -459,6 +460,7 @@ func TestClaimGoesHomeWhereQuotasAndLimitsOfTheRemoteNamespaceDoNotAllowIt(t *te
 }
 
 func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	limitTo(t, bed.West, namespace, corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("512Mi")})
@@ -473,6 +475,7 @@ func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
 }
 
 func TestClaimGoesElsewhereWhenTheQuotaOfTheStorageNamespaceLeavesNoRoom(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	real := makeClass(t, bed.Home, bed.HomeStorage.Class("limited-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))

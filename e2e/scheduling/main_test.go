@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -109,13 +108,16 @@ extenders:
 // install applies the manifests, plays two home nodes, and starts the extender
 // with the rights of its ServiceAccount.
 func (b *bed) install(ctx context.Context) error {
-	if _, err := b.Kubectl(ctx, "", "apply", "-k", filepath.Join("..", "..", "deploy", "base")); err != nil {
+	base, err := b.Kustomization("base")
+	if err != nil {
+		return err
+	}
+	if _, err := b.Kubectl(ctx, "", "apply", "-k", base); err != nil {
 		return err
 	}
 	if _, err := b.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=60s"); err != nil {
 		return err
 	}
-	var err error
 	if b.clusters, err = clients.NewRemoteClusters(b.AdminConfig()); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +63,11 @@ func start(ctx context.Context) error {
 		return err
 	}
 	bed.Cluster = clusters[0]
-	if _, err := bed.Kubectl(ctx, "", "apply", "-k", filepath.Join("..", "..", "deploy", "base")); err != nil {
+	base, err := bed.Kustomization("base")
+	if err != nil {
+		return err
+	}
+	if _, err := bed.Kubectl(ctx, "", "apply", "-k", base); err != nil {
 		return err
 	}
 	if _, err := bed.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=60s"); err != nil {

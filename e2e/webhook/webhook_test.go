@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		policies, webhooks, compared = clusters[0], clusters[1], clusters
-		if served, err := fabric.ServesPolicies(policies); err != nil {
+		if served, err := policies.ServesPolicies(); err != nil {
 			return err
 		} else if !served {
 			policies, compared = nil, clusters[1:]

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"unicode"
@@ -240,11 +241,11 @@ func limits(s schema) string {
 	}
 	switch {
 	case s.Minimum != nil && s.Maximum != nil:
-		parts = append(parts, fmt.Sprintf("%v to %v", *s.Minimum, *s.Maximum))
+		parts = append(parts, fmt.Sprintf("%s to %s", number(*s.Minimum), number(*s.Maximum)))
 	case s.Minimum != nil:
-		parts = append(parts, fmt.Sprintf("at least %v", *s.Minimum))
+		parts = append(parts, fmt.Sprintf("at least %s", number(*s.Minimum)))
 	case s.Maximum != nil:
-		parts = append(parts, fmt.Sprintf("at most %v", *s.Maximum))
+		parts = append(parts, fmt.Sprintf("at most %s", number(*s.Maximum)))
 	}
 	if s.Pattern != "" && !s.IntOrString {
 		parts = append(parts, "as `"+s.Pattern+"`")
@@ -258,6 +259,9 @@ func limits(s schema) string {
 	text := strings.Join(parts, "; ") + "."
 	return strings.ToUpper(text[:1]) + text[1:]
 }
+
+// number writes a bound without an exponent.
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // paragraph joins the lines of a comment. Where it begins with the Go name of a field, which is the one that users
 // write but for capitals, it then begins with that one.

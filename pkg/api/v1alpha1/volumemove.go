@@ -140,6 +140,7 @@ type VolumeMoveSpec struct {
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 
 	// DryRun has it said in the status what would be moved, or what forbids that, and

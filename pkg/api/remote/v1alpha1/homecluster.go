@@ -207,6 +207,7 @@ type NamespacePolicy struct {
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	Maximum *int32 `json:"maximum,omitempty"`
 
 	// PodSecurity is the Pod Security Standard that is enforced in them.
