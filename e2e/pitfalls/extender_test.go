@@ -355,6 +355,7 @@ func (s *shop) scheduledBy(pod string) string {
 }
 
 func TestPodsThatGoToTheSecondScheduler(t *testing.T) {
+	needsPolicies(t)
 	ours, theirs := newShop(t, chosen), newShop(t)
 	policy := fromDeploy("components", "second-scheduler", "admission.yaml")
 	_, err := bed.Kubectl(t.Context(), "", "apply", "--validate=strict", "-f", policy)

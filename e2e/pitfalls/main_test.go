@@ -54,13 +54,19 @@ func TestMain(m *testing.M) {
 }
 
 func start(ctx context.Context) error {
-	clusters, err := testbed.Start(ctx, testbed.Config{
+	config := testbed.Config{
 		Name: "home",
 		// Some tests have hundreds of nodes, whose leases are seldom renewed.
 		NodeGracePeriod: time.Hour,
-		// The API of gangs is not served by default.
-		APIServerArgs: []string{"--feature-gates=" + gangs, "--runtime-config=scheduling.k8s.io/v1alpha2=true"},
-	})
+	}
+	served, err := servesGangs()
+	if err != nil {
+		return err
+	}
+	if served {
+		config.APIServerArgs = []string{"--feature-gates=" + gangs, "--runtime-config=scheduling.k8s.io/v1alpha2=true"}
+	}
+	clusters, err := testbed.Start(ctx, config)
 	if err != nil {
 		return err
 	}

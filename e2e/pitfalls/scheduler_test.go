@@ -279,9 +279,12 @@ extenders: [{urlPrefix: "", filterVerb: filter, nodeCacheCapable: true, ignorabl
 		s.make(pod)
 		assert.Equal(t, westNode, s.awaitSelected(profile))
 	}
-	output, err := program.Output()
-	require.NoError(t, err)
-	assert.Contains(t, output, "because it has extenders configured", "opportunistic batching is off")
+	// Before Kubernetes 1.35 there is no opportunistic batching.
+	if bed.Minor(t) >= 35 {
+		output, err := program.Output()
+		require.NoError(t, err)
+		assert.Contains(t, output, "because it has extenders configured", "opportunistic batching is off")
+	}
 }
 
 // crowd is so many nodes that kube-scheduler looks at only some of them for a pod.
@@ -394,9 +397,21 @@ func TestExtendersOwnRulesFindTheirNodeWhereAllNodesAreLookedAt(t *testing.T) {
 // only.
 var withMarker = fromDeploy("examples", "kube-scheduler-configuration-marked.yaml")
 
+// needsPolicies skips a test where the API server serves none: that webhooks do the same is tested in e2e/webhook.
+func needsPolicies(t *testing.T) {
+	t.Helper()
+	testbed.Require(t)
+	served, err := bed.ServesPolicies()
+	require.NoError(t, err)
+	if !served {
+		t.Skip("before Kubernetes 1.36 API servers serve no MutatingAdmissionPolicies")
+	}
+}
+
 // mark applies the policy that marks pods, until the test ends.
 func mark(t *testing.T) {
 	t.Helper()
+	needsPolicies(t)
 	policy := fromDeploy("components", "managed-resources", "admission.yaml")
 	_, err := bed.Kubectl(t.Context(), "", "apply", "--validate=strict", "-f", policy)
 	require.NoError(t, err)

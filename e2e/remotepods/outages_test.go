@@ -145,6 +145,7 @@ func TestForcedDeletionDuringAPartitionMakesNoSecondPod(t *testing.T) {
 }
 
 func TestPodThatNeverStartedIsDeletedDuringAPartition(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := open(t)
 	create(t, newPod(namespace, "web"))
 	runs(t, namespace, "web") // the namespace is there
@@ -169,6 +170,7 @@ func TestPodThatNeverStartedIsDeletedDuringAPartition(t *testing.T) {
 }
 
 func TestReleasedPodIsRemovedWhenWestIsBack(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := open(t)
 	made := create(t, newPod(namespace, "web"))
 	runs(t, namespace, "web")

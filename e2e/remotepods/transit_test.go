@@ -52,6 +52,7 @@ func installNetwork(t *testing.T) (home, west *clients.NetworkLinks) {
 // TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther has the network programs of home and west say what they let in, and looks at
 // what west is told, and at the endpoints that pods in west find. East is a RemoteCluster that nobody reaches.
 func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := open(t)
 	home, west := installNetwork(t)
 	set := func(name string, spec map[string]any) {

@@ -91,6 +91,7 @@ func versionsOf(r *v1alpha1.VolumeReplica) (names []string) {
 }
 
 func TestADrillStartsWithAVersionWhileReplicationGoesOn(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
 	counts(t, namespace, virtual, keys.Home)

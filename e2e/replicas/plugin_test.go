@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -172,6 +173,7 @@ func firstLine(t *testing.T, args ...string) string {
 }
 
 func TestThePluginSaysWhichCopyThereIsOfALostCluster(t *testing.T) {
+	testbed.NotInShort(t)
 	namespace := space(t)
 	counts(t, namespace, virtual, "west")
 	code, _, said := plugin(t, "replicate", "data", "-n", namespace, "--to", keys.Home, "--rpo", "20s", "--wait")

@@ -55,6 +55,7 @@ func TestContentGoesThroughTheObjectStoreAndNothingStaysThere(t *testing.T) {
 }
 
 func TestEveryCaseOfACopySurvivesTheObjectStore(t *testing.T) {
+	testbed.NotInShort(t)
 	server := serves(t)
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -150,6 +151,7 @@ func TestAMoveOutlivesItsObjectStoreAndItsMovers(t *testing.T) {
 }
 
 func TestTheBandwidthLimitHoldsForTheObjectStore(t *testing.T) {
+	testbed.NotInShort(t)
 	server := serves(t)
 	source := t.TempDir()
 	random(t, filepath.Join(source, "file"), 40<<20)
@@ -366,6 +368,7 @@ func kept(t *testing.T, directory string, but ...string) (paths []string) {
 }
 
 func TestContentGoesThroughAClaimAndNothingStaysThere(t *testing.T) {
+	testbed.NotInShort(t)
 	given, claim := claimed(t), t.TempDir()
 	// What another move left a long time ago, what one has now, and what is somebody else's.
 	for name, age := range map[string]time.Duration{"old-0": 60 * 24 * time.Hour, "young-0": time.Hour, ".snapshot": 60 * 24 * time.Hour} {

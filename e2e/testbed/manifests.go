@@ -5,11 +5,27 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
 )
+
+// Minor returns the minor version of the cluster's Kubernetes.
+func (c *Cluster) Minor(t testing.TB) int {
+	t.Helper()
+	version, err := c.Client().Discovery().ServerVersion()
+	if err != nil {
+		t.Fatalf("ask the API server of %s for its version: %v", c.Name(), err)
+	}
+	minor, err := strconv.Atoi(version.Minor)
+	if err != nil {
+		t.Fatalf("the API server of %s has version %s.%s", c.Name(), version.Major, version.Minor)
+	}
+	return minor
+}
 
 // ServesPolicies says whether the cluster's API server serves MutatingAdmissionPolicies, as Kubernetes does from 1.36 on.
 func (c *Cluster) ServesPolicies() (bool, error) {
