@@ -340,6 +340,7 @@ func (x tenant) shadowOf(namespace, name string, template any) {
 }
 
 func TestATemplateThatIsNoneHindersNobody(t *testing.T) {
+	testbed.NotInShort(t)
 	hostile, other := newTenant(t, nil), newTenant(t, nil)
 	bad := hostile.namespace()
 	hostile.shadowOf(bad, "text", "x")

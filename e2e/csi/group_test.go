@@ -157,12 +157,22 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 				}
 			}
 
+			// The driver copies only on the node of a snapshot. kube-scheduler knows nothing of that, and where pods run on this node, it
+			// might choose the other one for ever.
+			endPod := func(name string) {
+				t.Helper()
+				require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+			}
+			for _, source := range sources {
+				endPod(source.claim.Name)
+			}
 			for _, source := range sources {
 				name := "restored-" + source.claim.Name
 				restore(t, namespace, name, members[source.virtual.Spec.CSI.VolumeHandle])
 				awaitRunning(t, namespace, name)
 				c := chainOf(t, namespace, name, r.driver())
 				assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
+				endPod(name)
 			}
 
 			_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumegroupsnapshot", "-n", namespace, "kept", "--timeout=30s")

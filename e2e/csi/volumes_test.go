@@ -231,6 +231,7 @@ func TestModesReachTheDriverOfTheRealClass(t *testing.T) {
 
 // TestWhatTheDriverRefusesIsSaidInItsWords asks for what a disk cannot be.
 func TestWhatTheDriverRefusesIsSaidInItsWords(t *testing.T) {
+	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
 	create(t, namespace, fabric.AtHome, func(claim *corev1.PersistentVolumeClaim) {
@@ -350,6 +351,7 @@ func TestVirtualClassesHaveTheRoomThatTheRealOnesPublish(t *testing.T) {
 // TestAClaimDeletedWhileItsVolumeIsMadeLeavesNothing does not run in parallel: it
 // orders failures of the drivers.
 func TestAClaimDeletedWhileItsVolumeIsMadeLeavesNothing(t *testing.T) {
+	testbed.NotInShort(t)
 	for _, row := range []struct {
 		name  string
 		fault sidecars.Fault

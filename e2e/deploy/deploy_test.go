@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,14 @@ const (
 
 // overlays are what users apply in the home cluster.
 var overlays = []string{"overlays/release", "overlays/managed", "overlays/kind"}
+
+// likeTheFirst leaves a test of an overlay but the first out where time is limited: kubectl takes long for each.
+func likeTheFirst(t *testing.T, directory string) {
+	t.Helper()
+	if slices.Index(overlays, directory) > 0 {
+		testbed.NotInShort(t)
+	}
+}
 
 var cluster *testbed.Cluster
 
@@ -145,6 +154,7 @@ func ofKind[T any](t *testing.T, objects []*unstructured.Unstructured, kind stri
 func TestEachKustomizationAppliesAndThenChangesNothing(t *testing.T) {
 	for _, directory := range append([]string{"base", "remote"}, overlays...) {
 		t.Run(directory, func(t *testing.T) {
+			likeTheFirst(t, directory)
 			first := lines(apply(t, directory))
 			require.Len(t, first, len(build(t, directory)), "kubectl says one line about each object")
 			generations := generationsOf(t, directory)

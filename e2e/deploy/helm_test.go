@@ -18,6 +18,7 @@ import (
 // TestTheChartIsInstalledUpgradedAndRemoved does with Helm what its users do. That the chart has what kubectl lodestone install
 // applies is tested beside it.
 func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
+	testbed.NotInShort(t)
 	testbed.Require(t)
 	helm := os.Getenv("HELM")
 	if helm == "" {

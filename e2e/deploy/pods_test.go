@@ -32,6 +32,7 @@ func anyPod(name string) *corev1.Pod {
 func TestPodsOfEachDeploymentAreAdmittedAtLevelRestricted(t *testing.T) {
 	for _, overlay := range overlays {
 		t.Run(overlay, func(t *testing.T) {
+			likeTheFirst(t, overlay)
 			apply(t, overlay)
 			makeRoom(t)
 			for _, deployment := range ofKind[appsv1.Deployment](t, build(t, overlay), "Deployment") {
@@ -101,6 +102,7 @@ func TestAnExtenderThatSeesNoChangesStaysReady(t *testing.T) {
 func TestPodsRunOnHomeNodesOnly(t *testing.T) {
 	for _, overlay := range overlays {
 		t.Run(overlay, func(t *testing.T) {
+			likeTheFirst(t, overlay)
 			apply(t, overlay)
 			for _, deployment := range ofKind[appsv1.Deployment](t, build(t, overlay), "Deployment") {
 				require.EventuallyWithT(t, func(c *assert.CollectT) {
