@@ -43,19 +43,21 @@ const system = "lodestone-system"
 // New returns the command.
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var output cli.Output
-	var bundle string
+	var bundle, remoteContext, remoteKubeconfig string
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check an installation from end to end",
 		Long: `Doctor checks the Lodestone of a home cluster as support would: programs and their
 versions, rights and policies, certificates, whether kube-scheduler asks the extender,
-classes, room, remote clusters, replicas, networks and clocks. Each finding is one
+classes, room, remote clusters and their virtual nodes, replicas, networks and clocks. Each finding is one
 sentence, with what to do. It changes nothing. The exit code is 1 if there is a problem.
 
 With --bundle it also writes what a report needs into a file: findings, objects of
 Lodestone and logs of its programs. Secrets are not in it; names of namespaces, claims
-and nodes are.`,
+and nodes are. With --remote-context the programs of a remote cluster are looked at, too.`,
 		Example: `  kubectl lodestone doctor
+  # The remote agent of cluster west, too
+  kubectl lodestone doctor --remote-context west
   # For a report
   kubectl lodestone doctor --bundle lodestone.tar.gz`,
 		Args: cli.NoArguments,
@@ -72,11 +74,22 @@ and nodes are.`,
 			if err != nil {
 				return err
 			}
+			var remote *cli.Cluster
+			if remoteContext != "" || remoteKubeconfig != "" {
+				if remote, err = cli.ConnectRemote(flags, remoteKubeconfig, remoteContext); err != nil {
+					return err
+				}
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), readTimeout)
 			defer cancel()
 			facts, err := read(ctx, home)
 			if err != nil {
 				return err
+			}
+			if remote != nil {
+				if err := readRemote(ctx, remote, &facts); err != nil {
+					return err
+				}
 			}
 			findings := Findings(facts)
 			if err := write(streams.Out, output, findings); err != nil {
@@ -102,6 +115,9 @@ and nodes are.`,
 	}
 	output.Add(command, "for programs; default: text", cli.JSON, cli.YAML)
 	command.Flags().StringVar(&bundle, "bundle", "", "file to write for a report, such as lodestone.tar.gz")
+	command.Flags().StringVar(&remoteContext, "remote-context", "", "kubeconfig context of a remote cluster that is looked at, too")
+	command.Flags().StringVar(&remoteKubeconfig, "remote-kubeconfig", "",
+		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
 	return command
 }
 
@@ -132,11 +148,8 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 		doing  string
 		read   func() error
 	}{
-		{[]string{"programs"}, "list deployments -n " + system, func() error {
-			list, err := home.Client.AppsV1().Deployments(system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=lodestone"})
-			if err == nil {
-				f.Programs = versions.Programs(list.Items)
-			}
+		{[]string{"programs"}, "list deployments -n " + system, func() (err error) {
+			f.Programs, err = versions.Read(ctx, home, system)
 			return err
 		}},
 		{[]string{"manifests"}, "compare objects", func() (err error) {
@@ -241,6 +254,16 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 		}
 	}
 	return f, nil
+}
+
+// readRemote reads what runs in a remote cluster.
+func readRemote(ctx context.Context, remote *cli.Cluster, f *Facts) (err error) {
+	f.Remote, err = versions.Read(ctx, remote, versions.AgentNamespace)
+	if apierrors.IsForbidden(err) {
+		f.Unread["agents"] = "you may not list deployments -n " + versions.AgentNamespace + " in the remote cluster"
+		return nil
+	}
+	return remote.Explain("list deployments and daemonsets of Lodestone", err)
 }
 
 func notFoundIsNone(err error) error {

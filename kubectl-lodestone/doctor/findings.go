@@ -46,6 +46,8 @@ type Facts struct {
 	Now, Server time.Time
 	Plugin      string
 	Programs    []versions.Program
+	// Remote are the programs in the remote cluster that was named; nil without one.
+	Remote []versions.Program
 	// Managed says that kubectl lodestone install has made the installation. Then Missing and Differing name the objects that are
 	// not there, or not as the plugin would make them.
 	Managed            bool
@@ -78,7 +80,7 @@ var checks = []struct {
 }{
 	{"programs", programs}, {"manifests", manifests}, {"admission", admission}, {"certificates", certificates}, {"extender", extender},
 	{"classes", classes},
-	{"capacity", capacity}, {"clusters", clusters}, {"replicas", replicas}, {"names", names}, {"networks", networks}, {"clocks", clocks},
+	{"capacity", capacity}, {"clusters", clusters}, {"agents", agents}, {"replicas", replicas}, {"names", names}, {"networks", networks}, {"clocks", clocks},
 }
 
 // Findings makes all checks. Each has one finding at least. It is pure.
@@ -101,13 +103,21 @@ func ok(format string, args ...any) []Finding {
 	return []Finding{{Level: OK, Says: fmt.Sprintf(format, args...)}}
 }
 
+// unready finds programs without a pod that is ready, or with too few of them.
+func unready(programs []versions.Program, where string) (found []Finding) {
+	for _, p := range programs {
+		if !p.OnDemand && (p.Ready < p.Replicas || p.Ready == 0) {
+			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("%d of %d pods of %s are ready%s", p.Ready, p.Replicas, p.Name, where),
+				Do: "kubectl describe pods -n " + p.Namespace + where + " says why"})
+		}
+	}
+	return found
+}
+
 func programs(f Facts) (found []Finding) {
 	var other []string
+	found = unready(f.Programs, "")
 	for _, p := range f.Programs {
-		if p.Ready < p.Replicas || p.Ready == 0 {
-			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("%d of %d pods of %s are ready", p.Ready, p.Replicas, p.Name),
-				Do: "kubectl describe pods -n lodestone-system says why"})
-		}
 		if ours := p.Name != "lodestone-scheduler" || strings.Contains(p.Image, "lodestone-"); ours && p.Version != f.Plugin {
 			other = append(other, p.Name+" "+p.Version)
 		}
@@ -305,10 +315,52 @@ func clusters(f Facts) (found []Finding) {
 		case condition.Status != metav1.ConditionTrue:
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("remote cluster %s is not Ready (%s): %s", remote.Name, condition.Reason,
 				condition.Message), Do: whatToDo(condition.Reason)})
+		default:
+			found = append(found, besideVolumes(remote)...)
 		}
 	}
 	if len(found) == 0 {
 		return ok("%d remote clusters are Ready", len(f.Remotes))
+	}
+	return found
+}
+
+// besideVolumes finds what is wrong with a remote cluster that is Ready: its volumes do not depend on its virtual node, and do not yet
+// feel that its credentials end.
+func besideVolumes(remote v1alpha1.RemoteCluster) (found []Finding) {
+	node := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.VirtualNode)
+	if node != nil && node.Status != metav1.ConditionTrue && remote.Spec.VirtualNode != v1alpha1.VirtualNodeDisabled {
+		found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the virtual node of remote cluster %s takes no pods (%s): %s", remote.Name,
+			node.Reason, node.Message), Do: "kubectl lodestone doctor --remote-context says how its agent is (docs/virtual-nodes.md#when-it-is-ready)"})
+	}
+	credentials := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.CredentialsValid)
+	if credentials != nil && (credentials.Reason == "ExpiresSoon" || credentials.Reason == "RenewalFailed") {
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("remote cluster %s will be lost to home: %s", remote.Name, credentials.Message),
+			Do: "kubectl lodestone peer --renew brings new ones (docs/remote-clusters.md#conditions)"})
+	}
+	return found
+}
+
+// agents finds what is wrong with the programs of the remote cluster that was named.
+func agents(f Facts) []Finding {
+	switch {
+	case f.Remote == nil:
+		return ok("no remote cluster was looked at: --remote-context names one")
+	case len(f.Remote) == 0:
+		return []Finding{{Level: Problem, Says: "the remote agent is not installed in the remote cluster",
+			Do: "kubectl lodestone install --remote with the context of that cluster brings it"}}
+	}
+	found := unready(f.Remote, " in the remote cluster")
+	known := versions.Versions{Plugin: versions.Plugin{Version: f.Plugin}, Home: f.Programs}
+	ofHome := versions.Warnings(known)
+	known.Remote = f.Remote
+	for _, warning := range versions.Warnings(known) {
+		if !slices.Contains(ofHome, warning) {
+			found = append(found, Finding{Level: Warning, Says: warning, Do: "upgrade remote clusters first, then home (docs/support.md#programs-of-one-version)"})
+		}
+	}
+	if len(found) == 0 {
+		return ok("%d programs of the remote cluster are ready", len(f.Remote))
 	}
 	return found
 }

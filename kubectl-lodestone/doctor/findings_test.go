@@ -122,14 +122,31 @@ func TestEachFaultIsFound(t *testing.T) {
 		"no certificate yet": {func(f *Facts) { f.Certificates["server"] = nil }, "certificates", Problem, "has no certificate"},
 		"one ends": {func(f *Facts) { f.Certificates["server"] = certificate(t, now.Add(24*time.Hour)) }, "certificates", Problem,
 			"ends at 2026-01-03T03:04:05Z"},
-		"the extender is away":  {func(f *Facts) { f.Asked = nil }, "extender", Problem, "no replica"},
-		"nobody asks it":        {func(f *Facts) { f.Asked["b"] = false }, "extender", Warning, "no kube-scheduler has asked it"},
-		"no virtual class":      {func(f *Facts) { f.Classes = f.Classes[1:] }, "classes", Problem, "no virtual class"},
-		"no real class":         {func(f *Facts) { f.Classes = f.Classes[:1] }, "classes", Problem, "no real class"},
-		"no default class":      {func(f *Facts) { f.Classes[1].Annotations = nil }, "classes", Problem, "none is the default"},
-		"an immediate class":    {func(f *Facts) { f.Classes[0].VolumeBindingMode = nil }, "classes", Problem, "cannot be used"},
-		"no room is known":      {func(f *Facts) { f.Rooms = nil }, "capacity", Problem, "room of class lodestone"},
-		"a cluster is away":     {func(f *Facts) { f.Remotes[0] = remote(metav1.ConditionFalse) }, "clusters", Problem, "NotReachable"},
+		"the extender is away": {func(f *Facts) { f.Asked = nil }, "extender", Problem, "no replica"},
+		"nobody asks it":       {func(f *Facts) { f.Asked["b"] = false }, "extender", Warning, "no kube-scheduler has asked it"},
+		"no virtual class":     {func(f *Facts) { f.Classes = f.Classes[1:] }, "classes", Problem, "no virtual class"},
+		"no real class":        {func(f *Facts) { f.Classes = f.Classes[:1] }, "classes", Problem, "no real class"},
+		"no default class":     {func(f *Facts) { f.Classes[1].Annotations = nil }, "classes", Problem, "none is the default"},
+		"an immediate class":   {func(f *Facts) { f.Classes[0].VolumeBindingMode = nil }, "classes", Problem, "cannot be used"},
+		"no room is known":     {func(f *Facts) { f.Rooms = nil }, "capacity", Problem, "room of class lodestone"},
+		"a cluster is away":    {func(f *Facts) { f.Remotes[0] = remote(metav1.ConditionFalse) }, "clusters", Problem, "NotReachable"},
+		"a cluster's virtual node takes no pods": {func(f *Facts) {
+			f.Remotes[0].Status.Conditions = append(f.Remotes[0].Status.Conditions, metav1.Condition{
+				Type: v1alpha1.VirtualNode, Status: metav1.ConditionFalse, Reason: "NoEndpoint", Message: "nobody answers"})
+		}, "clusters", Problem, "the virtual node of remote cluster west takes no pods (NoEndpoint): nobody answers"},
+		"a cluster's credentials end": {func(f *Facts) {
+			f.Remotes[0].Status.Conditions = append(f.Remotes[0].Status.Conditions, metav1.Condition{
+				Type: v1alpha1.CredentialsValid, Status: metav1.ConditionTrue, Reason: "RenewalFailed", Message: "the token is valid until noon only"})
+		}, "clusters", Warning, "will be lost to home: the token is valid until noon only"},
+		"no agent is there": {func(f *Facts) { f.Remote = []versions.Program{} }, "agents", Problem, "the remote agent is not installed"},
+		"the agent does not run": {func(f *Facts) {
+			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Version: "v0.1.0", Replicas: 2}}
+		}, "agents", Problem, "0 of 2 pods of lodestone-remote-agent are ready in the remote cluster"},
+		"an agent of long ago": {func(f *Facts) {
+			f.Programs[0].Image = "lodestone-provisioner:v0.3.0"
+			f.Programs[0].Version, f.Plugin = "v0.3.0", "v0.3.0"
+			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Image: "lodestone-remote-agent:v0.1.0", Version: "v0.1.0", Ready: 2, Replicas: 2}}
+		}, "agents", Warning, "the remote agent v0.1.0 and home's programs v0.3.0 are more than one minor version apart"},
 		"a cluster is not read": {func(f *Facts) { f.Remotes[0].Status.Conditions = nil }, "clusters", Problem, "nothing is known"},
 		"a class for a cluster that is not there": {func(f *Facts) { f.Classes[0].Parameters = map[string]string{keys.Clusters: "west, mars"} },
 			"names", Warning, `storage class lodestone lists cluster "mars" in parameter lodestone.dev/clusters`},

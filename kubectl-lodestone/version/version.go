@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -21,8 +23,14 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
 
-// agentNamespace is where the remote agent runs.
-const agentNamespace = "lodestone-remote"
+// AgentNamespace is where the remote agent runs in a remote cluster.
+const AgentNamespace = "lodestone-remote"
+
+// networkNamespace is where the network fabric runs, in home and in remote clusters.
+const networkNamespace = "lodestone-network"
+
+// moverImage is the environment variable that tells the provisioner which image movers have.
+const moverImage = "MOVER_IMAGE"
 
 // readTimeout limits the reads of one cluster.
 const readTimeout = 20 * time.Second
@@ -44,14 +52,17 @@ type Plugin struct {
 	Platform  string `json:"platform"`
 }
 
-// Program is a Deployment of Lodestone.
+// Program is a Deployment or DaemonSet of Lodestone, or the mover.
 type Program struct {
-	Name  string `json:"name"`
-	Image string `json:"image"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Image     string `json:"image"`
 	// Version is the tag of the image, or its digest.
 	Version  string `json:"version"`
 	Ready    int32  `json:"ready"`
 	Replicas int32  `json:"replicas"`
+	// OnDemand is true of the mover, whose pods there are only while volumes are copied: nothing of it is to be ready.
+	OnDemand bool `json:"onDemand,omitempty"`
 }
 
 // New returns the command.
@@ -96,7 +107,8 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 				clusters = append(clusters, remote)
 			}
 			for i, programs := range []*[]Program{&all.Home, &all.Remote}[:len(clusters)] {
-				if *programs, err = read(cmd.Context(), clusters[i], []string{lodestone, agentNamespace}[i]); err != nil {
+				if *programs, err = Read(cmd.Context(), clusters[i], []string{lodestone, AgentNamespace}[i]); err != nil {
+					err = clusters[i].Explain("list deployments and daemonsets of Lodestone", err)
 					break
 				}
 			}
@@ -118,31 +130,54 @@ the home cluster run; with --remote-context those of a remote cluster, too. With
 	return command
 }
 
-func read(ctx context.Context, cluster *cli.Cluster, namespace string) ([]Program, error) {
+// Read returns the programs of Lodestone in a cluster: those in a namespace, and those of the network fabric where the user may list
+// them.
+func Read(ctx context.Context, cluster *cli.Cluster, namespace string) ([]Program, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	ours := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=lodestone"}
-	list, err := cluster.Client.AppsV1().Deployments(namespace).List(ctx, ours)
-	if err != nil {
-		return nil, cluster.Explain("list deployments -n "+namespace, err)
+	var deployments []appsv1.Deployment
+	for _, of := range []string{namespace, networkNamespace} {
+		list, err := cluster.Client.AppsV1().Deployments(of).List(ctx, ours)
+		switch {
+		case err == nil:
+			deployments = append(deployments, list.Items...)
+		case of == namespace || !apierrors.IsForbidden(err):
+			return nil, err
+		}
 	}
-	return Programs(list.Items), nil
+	nodes, err := cluster.Client.AppsV1().DaemonSets(networkNamespace).List(ctx, ours)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	return Programs(deployments, nodes.Items), nil
 }
 
-// Programs returns what Deployments run, a row for each image of theirs. It is pure.
-func Programs(deployments []appsv1.Deployment) []Program {
+// Programs returns what Deployments and DaemonSets run, a row for each image of theirs, and the mover that a provisioner starts. It is
+// pure.
+func Programs(deployments []appsv1.Deployment, daemonSets []appsv1.DaemonSet) []Program {
 	all := []Program{}
-	for _, deployment := range deployments {
+	add := func(of metav1.ObjectMeta, pod corev1.PodSpec, ready, replicas int32) {
 		var images []string
-		for _, container := range deployment.Spec.Template.Spec.Containers {
+		for _, container := range pod.Containers {
 			if !slices.Contains(images, container.Image) {
 				images = append(images, container.Image)
+				all = append(all, Program{Name: of.Name, Namespace: of.Namespace, Image: container.Image, Version: tag(container.Image),
+					Ready: ready, Replicas: replicas})
+			}
+			for _, variable := range container.Env {
+				if variable.Name == moverImage {
+					all = append(all, Program{Name: "lodestone-mover", Namespace: of.Namespace, Image: variable.Value,
+						Version: tag(variable.Value), OnDemand: true})
+				}
 			}
 		}
-		for _, image := range images {
-			all = append(all, Program{Name: deployment.Name, Image: image, Version: tag(image), Ready: deployment.Status.ReadyReplicas,
-				Replicas: deployment.Status.Replicas})
-		}
+	}
+	for _, deployment := range deployments {
+		add(deployment.ObjectMeta, deployment.Spec.Template.Spec, deployment.Status.ReadyReplicas, deployment.Status.Replicas)
+	}
+	for _, daemonSet := range daemonSets {
+		add(daemonSet.ObjectMeta, daemonSet.Spec.Template.Spec, daemonSet.Status.NumberReady, daemonSet.Status.DesiredNumberScheduled)
 	}
 	slices.SortFunc(all, func(a, b Program) int { return strings.Compare(a.Name+" "+a.Image, b.Name+" "+b.Image) })
 	return all
@@ -172,10 +207,14 @@ func write(out io.Writer, output cli.Output, all Versions) error {
 		where := []string{"home", "remote"}[i]
 		if len(programs) == 0 {
 			fmt.Fprintf(table, "%s\tno programs of Lodestone are there: %s\n", where, []string{
-				"give --lodestone-namespace if they run in another namespace", "the remote agent runs in namespace " + agentNamespace}[i])
+				"give --lodestone-namespace if they run in another namespace", "the remote agent runs in namespace " + AgentNamespace}[i])
 		}
 		for _, p := range programs {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%d/%d ready\t%s\n", where, p.Name, p.Version, p.Ready, p.Replicas, p.Image)
+			ready := fmt.Sprintf("%d/%d ready", p.Ready, p.Replicas)
+			if p.OnDemand {
+				ready = "for copies"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", where, p.Name, p.Version, ready, p.Image)
 		}
 	}
 	if err := table.Flush(); err != nil {

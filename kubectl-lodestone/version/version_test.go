@@ -33,14 +33,21 @@ func TestWhatDeploymentsRun(t *testing.T) {
 		}
 		return d
 	}
-	programs := Programs([]appsv1.Deployment{deployment("provisioner", "p:v1", "side:v2", "p:v1"), deployment("extender", "e:v1")})
+	provisioner := deployment("provisioner", "p:v1", "side:v2", "p:v1")
+	provisioner.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "MOVER_IMAGE", Value: "lodestone-mover:v0"}}
+	network := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "network"},
+		Status: appsv1.DaemonSetStatus{NumberReady: 2, DesiredNumberScheduled: 3}}
+	network.Spec.Template.Spec.Containers = []corev1.Container{{Image: "n:v1"}}
+	programs := Programs([]appsv1.Deployment{provisioner, deployment("extender", "e:v1")}, []appsv1.DaemonSet{network})
 	all := Versions{Plugin: Plugin{Version: "v1", GoVersion: "go1", Platform: "linux/amd64"}, Home: programs, Remote: []Program{}}
 	var out bytes.Buffer
 	require.NoError(t, write(&out, cli.Output{}, all))
 	assert.Equal(t, `kubectl-lodestone v1 (go1, linux/amd64)
-home     extender      v1   1/2 ready   e:v1
-home     provisioner   v1   1/2 ready   p:v1
-home     provisioner   v2   1/2 ready   side:v2
+home     extender          v1   1/2 ready    e:v1
+home     lodestone-mover   v0   for copies   lodestone-mover:v0
+home     network           v1   2/3 ready    n:v1
+home     provisioner       v1   1/2 ready    p:v1
+home     provisioner       v2   1/2 ready    side:v2
 remote   no programs of Lodestone are there: the remote agent runs in namespace lodestone-remote
 `, out.String())
 	out.Reset()
@@ -71,6 +78,9 @@ func TestVersionsThatAreNotToRunTogether(t *testing.T) {
 			"this plugin v0.1.0 and home's programs v0.3.1 are more than one minor version apart: take the plugin of their version"}},
 		"an agent of another time": {"v1.3.0", run("v1.3.0"), run("v0.9.0"), []string{
 			"the remote agent v0.9.0 and home's programs v1.3.0 are more than one minor version apart: bring the older one up, version by version"}},
+		"a mover of another version": {"v0.3.1", append(run("v0.3.1"),
+			Program{Name: "lodestone-mover", Image: "lodestone-mover:v0.3.0", Version: "v0.3.0", OnDemand: true}), nil, []string{
+			"the programs of home run v0.3.1 and v0.3.0: finish the upgrade with kubectl lodestone install, or apply your overlay again"}},
 		"two agents": {"v0.3.1", run("v0.3.1"), run("v0.3.1", "dev"), []string{
 			"the programs of the remote cluster run v0.3.1 and dev: finish the upgrade with kubectl lodestone install, or apply your overlay " +
 				"again"}},
