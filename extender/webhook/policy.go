@@ -126,6 +126,10 @@ const (
 	Namespace = "lodestone-system"
 )
 
+// ownNamespaces are those of the cluster and of Lodestone: where a move's gate never holds a pod back, also not the Job that makes the
+// webhook's certificate.
+var ownNamespaces = []string{metav1.NamespaceSystem, Namespace, "lodestone-storage", "lodestone-certificates", "lodestone-network", "lodestone-remote"}
+
 // Configuration is when API servers call the webhook in place of a policy. A policy that fails closed is called only for namespaces in
 // which a move runs, and never for those without which the cluster or the webhook itself does not start. It is pure.
 func (p Policy) Configuration() *admissionv1.MutatingWebhookConfiguration {
@@ -139,7 +143,7 @@ func (p Policy) Configuration() *admissionv1.MutatingWebhookConfiguration {
 		namespaces.MatchExpressions = append(namespaces.MatchExpressions,
 			metav1.LabelSelectorRequirement{Key: keys.Moving, Operator: metav1.LabelSelectorOpIn, Values: []string{keys.MovingNow}},
 			metav1.LabelSelectorRequirement{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn,
-				Values: []string{metav1.NamespaceSystem, Namespace, "lodestone-storage"}})
+				Values: ownNamespaces})
 	}
 	hook := admissionv1.MutatingWebhook{
 		Name: p.Name + ".lodestone.dev",

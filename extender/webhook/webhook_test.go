@@ -90,7 +90,7 @@ func TestOnlyNamespacesWithAMoveAreCalledForByWhatFailsClosed(t *testing.T) {
 		assert.Contains(t, expressions, metav1.LabelSelectorRequirement{Key: "lodestone.dev/moving", Operator: "In", Values: []string{"true"}})
 		last := expressions[len(expressions)-1]
 		assert.Equal(t, metav1.LabelSelectorOpNotIn, last.Operator)
-		assert.Subset(t, last.Values, []string{"kube-system", "lodestone-system", "lodestone-storage"})
+		assert.Subset(t, last.Values, []string{"kube-system", "lodestone-system", "lodestone-storage", "lodestone-certificates"})
 	}
 	assert.Equal(t, 1, closed)
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/component-base/version"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
@@ -377,6 +378,9 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 		if *v.Monitoring {
 			row("monitoring", "dashboard and alerts")
 		}
+	}
+	if ptr.Deref(v.OpenShift, false) {
+		row("OpenShift", "SecurityContextConstraints let movers be root, with a few capabilities: openShift: false in a file of --values leaves them out")
 	}
 	if v.Replicas != nil {
 		row("replicas", fmt.Sprint(*v.Replicas))

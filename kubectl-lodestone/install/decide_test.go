@@ -91,6 +91,18 @@ func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
 	assert.Equal(t, Values{Registry: DefaultRegistry, Tag: "v0.2.0"}, v, "an agent has no scheduler")
 }
 
+func TestOpenShiftIsGivenItsConstraints(t *testing.T) {
+	openShift := Facts{Version: "v1.35.1", Groups: []string{"config.openshift.io", "security.openshift.io"}, Mutating: true, Validating: true}
+	for _, remote := range []bool{false, true} {
+		v, _, err := Choose(Values{}, Values{}, openShift, remote, "v0.2.0")
+		require.NoError(t, err)
+		assert.True(t, *v.OpenShift)
+		v, _, err = Choose(Values{OpenShift: ptr.To(false)}, Values{}, openShift, remote, "v0.2.0")
+		require.NoError(t, err)
+		assert.False(t, *v.OpenShift, "moves without root are enough there")
+	}
+}
+
 func TestASecondRunKeepsWhatWasChosenButTheVersion(t *testing.T) {
 	recorded := Values{Registry: "registry.example.com/l", Tag: "v0.1.0", Scheduler: Second, KubeScheduler: "v1.35.1",
 		Replicas:     ptr.To(int32(1)),
@@ -121,6 +133,7 @@ func TestWhatCannotBeInstalledIsRefusedInWords(t *testing.T) {
 			want: "so that a webhook does their work"},
 		"home before 1.30":          {change: func(f *Facts) { f.Validating = false }, want: "no ValidatingAdmissionPolicies"},
 		"remote before 1.30":        {change: func(f *Facts) { f.Validating = false }, remote: true, want: "no ValidatingAdmissionPolicies"},
+		"constraints of nobody":     {given: Values{OpenShift: ptr.To(true)}, want: "serves no SecurityContextConstraints"},
 		"certificates of nobody":    {given: Values{Certificates: ByCertManager}, want: "cert-manager is not installed"},
 		"monitoring by nobody":      {given: Values{Monitoring: ptr.To(true)}, want: "Prometheus Operator is not installed"},
 		"a version that names none": {given: Values{Scheduler: Second}, change: func(f *Facts) { f.Version = "main" }, want: "names no version"},

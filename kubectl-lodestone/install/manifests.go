@@ -30,8 +30,12 @@ func inRepository(ref string) func(folder string) string {
 func Kustomization(v Values, remote bool, at func(folder string) string) (types.Kustomization, error) {
 	k := types.Kustomization{TypeMeta: types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind}}
 	programs := []string{"remote-agent"}
+	openShift := ptr.Deref(v.OpenShift, false)
 	if remote {
 		k.Resources = []string{at("remote")}
+		if openShift {
+			k.Components = []string{at("components/openshift-remote")}
+		}
 	} else {
 		k.Resources = []string{at("base")}
 		for _, component := range []struct {
@@ -42,6 +46,7 @@ func Kustomization(v Values, remote bool, at func(folder string) string) (types.
 			{v.Certificates == ByJob, "mtls"},
 			{ptr.Deref(v.VirtualNodes, false), "virtual-node"},
 			{ptr.Deref(v.Monitoring, false), "monitoring"},
+			{openShift, "openshift"},
 			// Behind those whose policies it replaces, and before cert-manager, which is told of what it makes.
 			{v.Admission == Webhook, "webhook"},
 			{v.Certificates == ByCertManager, "mtls-cert-manager"},

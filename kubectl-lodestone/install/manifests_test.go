@@ -2,6 +2,7 @@ package install
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,23 @@ func TestASecondSchedulerIsOfTheVersionOfTheCluster(t *testing.T) {
 	for _, o := range objects {
 		assert.NotContains(t, o.GetName(), "virtualnode")
 		assert.NotEqual(t, "Job", o.GetKind(), "the extender of the same pod is asked without certificates")
+	}
+}
+
+func TestOpenShiftGetsItsConstraints(t *testing.T) {
+	for _, remote := range []bool{false, true} {
+		v := Values{Registry: "r.example.com", Tag: "v0.2.0"}
+		if !remote {
+			v.Scheduler, v.Certificates, v.Admission = Extender, ByJob, Policies
+		}
+		isThere := func() bool {
+			objects, err := Build(v, remote)
+			require.NoError(t, err)
+			return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "SecurityContextConstraints" })
+		}
+		assert.False(t, isThere())
+		v.OpenShift = ptr.To(true)
+		assert.True(t, isThere())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
@@ -56,6 +57,8 @@ type Values struct {
 	Admission    string `json:"admission,omitempty"`
 	VirtualNodes *bool  `json:"virtualNodes,omitempty"`
 	Monitoring   *bool  `json:"monitoring,omitempty"`
+	// OpenShift lets movers be what they are where SecurityContextConstraints are; without it, where the cluster serves these.
+	OpenShift *bool `json:"openShift,omitempty"`
 }
 
 // valueNames are the names of all values in a file.
@@ -93,6 +96,9 @@ func (v Values) over(others Values) Values {
 	}
 	if v.Monitoring == nil {
 		v.Monitoring = others.Monitoring
+	}
+	if v.OpenShift == nil {
+		v.OpenShift = others.OpenShift
 	}
 	return v
 }
@@ -136,6 +142,9 @@ func (v Values) check() error {
 // names are those of the programs that can be given resources.
 var names = []string{"extender", "provisioner", "remote-agent", "scheduler", "virtualnode", "webhook"}
 
+// constraints is the group of SecurityContextConstraints.
+const constraints = "security.openshift.io"
+
 // DefaultRegistry is where the images of releases are.
 const DefaultRegistry = "ghcr.io/lodestone-storage"
 
@@ -161,6 +170,13 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 		notes = append(notes, fmt.Sprintf("Lodestone has not been tried on a cluster %s: try it with data that you can lose, and look with "+
 			"kubectl lodestone "+
 			"doctor (docs/support.md says what was seen where)", platform.adjective()))
+	}
+	constrained := slices.Contains(facts.Groups, constraints)
+	if v.OpenShift == nil && constrained {
+		v.OpenShift = ptr.To(true)
+	}
+	if ptr.Deref(v.OpenShift, false) && !constrained {
+		return v, nil, fmt.Errorf("%s serves no SecurityContextConstraints: leave openShift out of the values", facts.Version)
 	}
 	if remote {
 		if !facts.Validating {
