@@ -128,7 +128,9 @@ const (
 
 // ownNamespaces are those of the cluster and of Lodestone: where a move's gate never holds a pod back, also not the Job that makes the
 // webhook's certificate.
-var ownNamespaces = []string{metav1.NamespaceSystem, Namespace, "lodestone-storage", "lodestone-certificates", "lodestone-network", "lodestone-remote"}
+var ownNamespaces = []string{
+	metav1.NamespaceSystem, Namespace, "lodestone-storage", "lodestone-certificates", "lodestone-network", "lodestone-remote",
+}
 
 // Configuration is when API servers call the webhook in place of a policy. A policy that fails closed is called only for namespaces in
 // which a move runs, and never for those without which the cluster or the webhook itself does not start. It is pure.

@@ -79,8 +79,8 @@ var checks = []struct {
 	check func(Facts) []Finding
 }{
 	{"programs", programs}, {"manifests", manifests}, {"admission", admission}, {"certificates", certificates}, {"extender", extender},
-	{"classes", classes},
-	{"capacity", capacity}, {"clusters", clusters}, {"agents", agents}, {"replicas", replicas}, {"names", names}, {"networks", networks}, {"clocks", clocks},
+	{"classes", classes}, {"capacity", capacity}, {"clusters", clusters}, {"agents", agents}, {"replicas", replicas}, {"names", names},
+	{"networks", networks}, {"clocks", clocks},
 }
 
 // Findings makes all checks. Each has one finding at least. It is pure.
@@ -330,13 +330,15 @@ func clusters(f Facts) (found []Finding) {
 func besideVolumes(remote v1alpha1.RemoteCluster) (found []Finding) {
 	node := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.VirtualNode)
 	if node != nil && node.Status != metav1.ConditionTrue && remote.Spec.VirtualNode != v1alpha1.VirtualNodeDisabled {
-		found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("the virtual node of remote cluster %s takes no pods (%s): %s", remote.Name,
-			node.Reason, node.Message), Do: "kubectl lodestone doctor --remote-context says how its agent is (docs/virtual-nodes.md#when-it-is-ready)"})
+		found = append(found, Finding{Level: Problem,
+			Says: fmt.Sprintf("the virtual node of remote cluster %s takes no pods (%s): %s", remote.Name, node.Reason, node.Message),
+			Do:   "kubectl lodestone doctor --remote-context says how its agent is (docs/virtual-nodes.md#when-it-is-ready)"})
 	}
 	credentials := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.CredentialsValid)
 	if credentials != nil && (credentials.Reason == "ExpiresSoon" || credentials.Reason == "RenewalFailed") {
-		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("remote cluster %s will be lost to home: %s", remote.Name, credentials.Message),
-			Do: "kubectl lodestone peer --renew brings new ones (docs/remote-clusters.md#conditions)"})
+		found = append(found, Finding{Level: Warning,
+			Says: fmt.Sprintf("remote cluster %s will be lost to home: %s", remote.Name, credentials.Message),
+			Do:   "kubectl lodestone peer --renew brings new ones (docs/remote-clusters.md#conditions)"})
 	}
 	return found
 }
@@ -356,7 +358,8 @@ func agents(f Facts) []Finding {
 	known.Remote = f.Remote
 	for _, warning := range versions.Warnings(known) {
 		if !slices.Contains(ofHome, warning) {
-			found = append(found, Finding{Level: Warning, Says: warning, Do: "upgrade remote clusters first, then home (docs/support.md#programs-of-one-version)"})
+			found = append(found, Finding{Level: Warning, Says: warning,
+				Do: "upgrade remote clusters first, then home (docs/support.md#programs-of-one-version)"})
 		}
 	}
 	if len(found) == 0 {

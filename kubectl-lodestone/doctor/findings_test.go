@@ -145,7 +145,8 @@ func TestEachFaultIsFound(t *testing.T) {
 		"an agent of long ago": {func(f *Facts) {
 			f.Programs[0].Image = "lodestone-provisioner:v0.3.0"
 			f.Programs[0].Version, f.Plugin = "v0.3.0", "v0.3.0"
-			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Image: "lodestone-remote-agent:v0.1.0", Version: "v0.1.0", Ready: 2, Replicas: 2}}
+			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Image: "lodestone-remote-agent:v0.1.0", Version: "v0.1.0", Ready: 2,
+				Replicas: 2}}
 		}, "agents", Warning, "the remote agent v0.1.0 and home's programs v0.3.0 are more than one minor version apart"},
 		"a cluster is not read": {func(f *Facts) { f.Remotes[0].Status.Conditions = nil }, "clusters", Problem, "nothing is known"},
 		"a class for a cluster that is not there": {func(f *Facts) { f.Classes[0].Parameters = map[string]string{keys.Clusters: "west, mars"} },

@@ -380,7 +380,8 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 		}
 	}
 	if ptr.Deref(v.OpenShift, false) {
-		row("OpenShift", "SecurityContextConstraints let movers be root, with a few capabilities: openShift: false in a file of --values leaves them out")
+		row("OpenShift", "SecurityContextConstraints let movers be root, with a few capabilities; openShift: false in a file of --values "+
+			"leaves them out")
 	}
 	if v.Replicas != nil {
 		row("replicas", fmt.Sprint(*v.Replicas))
