@@ -3,7 +3,7 @@ package deploy
 
 import "embed"
 
-// Files are the kustomizations, and the example from which kube-scheduler's configuration is made.
+// Files are the kustomizations, and the examples from which kube-scheduler's configuration is made.
 //
-//go:embed base components remote examples/kube-scheduler-configuration-mtls.yaml
+//go:embed base components remote examples/kube-scheduler-configuration-mtls.yaml examples/kube-scheduler-configuration-marked.yaml
 var Files embed.FS

@@ -124,7 +124,7 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 		v.Scheduler, v.Certificates, v.Admission = scheduler, certificates, install.Policies
 		v.VirtualNodes, v.Monitoring = &virtualNodes, &monitoring
 		if scheduler == install.Second {
-			v.KubeScheduler = "v1.36.3"
+			v.KubeScheduler, v.KubeSchedulerImage = "v1.36.3", "registry.example.com/kube-scheduler"
 		}
 		return v
 	}
@@ -132,10 +132,16 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 		v.Admission = install.Webhook
 		return v
 	}
+	marked := func(v install.Values) install.Values {
+		v.Marker = ptr.To(true)
+		return v
+	}
 	for name, test := range map[string]struct {
 		values install.Values
 		role   string
 	}{
+		"pods that are marked":             {marked(home(base, install.Extender, install.ByJob, true, false)), "home"},
+		"pods that a webhook marks":        {marked(withWebhook(home(base, install.Extender, install.ByJob, true, false))), "home"},
 		"as it is":                         {home(base, install.Extender, install.ByJob, true, false), "home"},
 		"certificates of others":           {home(base, install.Extender, install.ByCertManager, true, true), "home"},
 		"a second scheduler":               {home(base, install.Second, "", true, false), "home"},
@@ -169,6 +175,7 @@ func TestTheSchemaRefusesWhatIsWrong(t *testing.T) {
 	output, err := helm(t, "lint", "--strict", directory)
 	require.NoError(t, err, output)
 	for set, says := range map[string]string{
+		"kubeSchedulerImage=kube-scheduler": "kubeSchedulerImage", "marker=1": "marker", "marker=true,scheduler=second": "marker",
 		"role=both": "role", "admission=none": "admission",
 		"registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
 		"replicas=many": "replicas", "scheduler=none": "scheduler", "certificates=me": "certificates", "virtualNodes=1": "virtualNodes",
@@ -194,13 +201,9 @@ func TestTheDefaultsAreAValueEach(t *testing.T) {
 	for value := range values {
 		assert.Contains(t, schema.Properties, value)
 	}
-	content, err = json.Marshal(install.Values{Registry: "r", Tag: "t", PullSecret: "p", NodeSelector: map[string]string{"a": "b"},
-		Replicas: new(int32), Resources: map[string]corev1.ResourceRequirements{"extender": {}}, Scheduler: "s", Certificates: "c",
-		KubeScheduler: "k", Admission: "a", VirtualNodes: new(bool), Monitoring: new(bool)})
-	require.NoError(t, err)
-	ofInstall := map[string]any{}
-	require.NoError(t, json.Unmarshal(content, &ofInstall))
-	for value := range ofInstall {
-		assert.Contains(t, values, value)
+	for _, value := range install.ValueNames() {
+		if value != "openShift" { // docs/install.md says so
+			assert.Contains(t, values, value)
+		}
 	}
 }

@@ -21,6 +21,7 @@ const (
 	registryMark      = "registry.invalid/of-the-chart"
 	tagMark           = "tag-of-the-chart"
 	kubeSchedulerMark = "kube-scheduler-of-the-chart"
+	schedulerImage    = "scheduler-image.invalid/of-the-chart"
 	// fieldMark begins a value in the stead of which a template stands, with its number.
 	fieldMark = "field-of-the-chart-"
 )
@@ -39,14 +40,16 @@ var choices = []choice{
 	{is: `eq (include "lodestone.admission" .) "%s"`, values: []string{install.Policies, install.Webhook}},
 	{is: `eq .Values.virtualNodes %s`, values: []string{"true", "false"}},
 	{is: `eq .Values.monitoring %s`, values: []string{"true", "false"}},
+	{is: `eq .Values.marker %s`, values: []string{"true", "false"}},
 }
 
 // chosen returns the values of an installation in which a value of each choice is taken.
 func chosen(taken []string) install.Values {
 	v := install.Values{Registry: registryMark, Tag: tagMark, Scheduler: taken[0], Certificates: taken[1], Admission: taken[2],
-		VirtualNodes: ptr.To(taken[3] == "true"), Monitoring: ptr.To(taken[4] == "true")}
+		VirtualNodes: ptr.To(taken[3] == "true"), Monitoring: ptr.To(taken[4] == "true"),
+		Marker: ptr.To(taken[5] == "true" && taken[0] == install.Extender)} // the schema refuses it beside the second scheduler
 	if v.Scheduler == install.Second {
-		v.KubeScheduler = kubeSchedulerMark
+		v.KubeScheduler, v.KubeSchedulerImage = kubeSchedulerMark, schedulerImage
 		if v.Admission == install.Policies {
 			v.Certificates = "" // it asks the extender of its own pod
 		}
@@ -193,7 +196,7 @@ func template(object *unstructured.Unstructured) (string, error) {
 	}
 	text := strings.ReplaceAll(string(content), "{{", `{{ "{{" }}`)
 	text = strings.NewReplacer(registryMark, "{{ .Values.registry }}", tagMark, `{{ include "lodestone.tag" . }}`,
-		kubeSchedulerMark, `{{ include "lodestone.kubeScheduler" . }}`, "-revision-of-the-chart", "-{{ .Release.Revision }}").Replace(text)
+		schedulerImage, "{{ .Values.kubeSchedulerImage }}", kubeSchedulerMark, `{{ include "lodestone.kubeScheduler" . }}`, "-revision-of-the-chart", "-{{ .Release.Revision }}").Replace(text)
 	return fieldLine.ReplaceAllStringFunc(text, func(line string) string {
 		parts := fieldLine.FindStringSubmatch(line)
 		var number int

@@ -55,7 +55,8 @@ func TestMain(m *testing.M) {
 			}
 		}
 		// What kubeadm leaves, so that home is taken for a cluster of its.
-		left := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubeadm-config"}}
+		left := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kubeadm-config"},
+			Data: map[string]string{"ClusterConfiguration": "apiVersion: kubeadm.k8s.io/v1beta4\nscheduler: {}\n"}}
 		_, err = home.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem).Create(ctx, left, metav1.CreateOptions{})
 		return err
 	})
@@ -140,12 +141,16 @@ func whatSomebodyElseHasSet(t *testing.T) {
 	_, err := home.Kubectl(t.Context(), "", "scale", "deployment", "lodestone-provisioner", "-n", system, "--replicas=4")
 	require.NoError(t, err)
 	_, stderr := run(t, home, failed, "install", "--tag", tag, "--replicas", "1")
-	assert.Contains(t, stderr, "somebody else has set what Deployment lodestone-system/lodestone-provisioner is to have")
+	assert.Contains(t, stderr, "nothing was changed, for somebody else has set what Deployment lodestone-system/lodestone-provisioner is to have")
 	assert.Contains(t, stderr, ".spec.replicas")
 	_, stderr = run(t, home, done, "install", "--tag", tag, "--replicas", "1", "--force-conflicts")
 	assert.Contains(t, stderr, "changed Deployment lodestone-system/lodestone-provisioner")
 	out, _ := run(t, home, done, "install", "--tag", tag)
 	assert.Regexp(t, `replicas +1`, out, "what an earlier run was told holds")
+	out, _ = run(t, home, done, "install", "--tag", tag, "--pull-secret", "pull")
+	assert.Regexp(t, `pull secret +lodestone-system/pull`, out)
+	out, _ = run(t, home, done, "install", "--tag", tag, "--pull-secret", "")
+	assert.NotContains(t, out, "pull secret", "it is taken away again")
 	provisioner, err := home.Client().AppsV1().Deployments(system).Get(t.Context(), "lodestone-provisioner", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, *provisioner.Spec.Replicas)
@@ -192,10 +197,41 @@ func kubeSchedulerOfANode(t *testing.T) {
 		return func() { cancel(); <-ended }
 	}
 
+	// A second kube-scheduler that was not configured yet would find no node for a marked pod.
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler-other", Labels: map[string]string{"component": "kube-scheduler"}}}
+	other.Spec.NodeName, other.Spec.Containers = "home-1", []corev1.Container{{Name: "kube-scheduler", Image: "none"}}
+	_, err = pods.Create(t.Context(), other, metav1.CreateOptions{})
+	require.NoError(t, err)
 	end := kubelet("home-1")
 	_, stderr := run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
+	assert.Contains(t, stderr, "pods are not marked yet: kube-scheduler-other does not ask")
+	assert.Contains(t, stderr, "asks the extender about every pod;")
+	kubeadm, err := home.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), "kubeadm-config", metav1.GetOptions{})
+	require.NoError(t, err)
+	assert.Contains(t, kubeadm.Data["ClusterConfiguration"], "value: /etc/kubernetes/lodestone/scheduler.yaml")
+	configuration := func() string {
+		content, err := os.ReadFile(filepath.Join(lodestone, "scheduler.yaml"))
+		require.NoError(t, err)
+		return string(content)
+	}
+	assert.Contains(t, configuration(), "ignoredResources: [lodestone.dev/scheduling]")
+	assert.NotContains(t, configuration(), "managedResources")
+
+	// On the last node pods begin to be marked, and kube-scheduler asks about no others.
+	require.NoError(t, pods.Delete(t.Context(), other.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
+	_, stderr = run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
+	if admission == plugin.Policies {
+		assert.Contains(t, stderr, "and about no others")
+		assert.Contains(t, configuration(), "managedResources")
+		assert.True(t, isThere(t, home, "mutatingadmissionpolicy", "", "lodestone-marker"))
+		assert.Equal(t, doctor.OK, examined(t)["manifests"].Level)
+		out, _ := run(t, home, done, "install", "--tag", tag)
+		assert.Regexp(t, `marker +yes`, out)
+		assert.Contains(t, out, "managedResources", "what a kube-scheduler that is configured by hand is given")
+	} else {
+		assert.Contains(t, stderr, "kube-scheduler asks about every pod for now", "nobody serves the webhook here")
+	}
 	end()
-	assert.Contains(t, stderr, "asks the extender")
 	changed, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Contains(t, string(changed), "--config=/etc/kubernetes/lodestone/scheduler.yaml")
@@ -206,7 +242,7 @@ func kubeSchedulerOfANode(t *testing.T) {
 		assert.Equal(t, want, string(content), name)
 	}
 	_, stderr = run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
-	assert.Contains(t, stderr, "asks the extender already")
+	assert.Contains(t, stderr, "has this configuration already")
 
 	// With another authority it starts anew; what to go back to stays what was there before Lodestone.
 	_, err = secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
@@ -240,6 +276,11 @@ func kubeSchedulerOfANode(t *testing.T) {
 func anotherScheduler(t *testing.T) {
 	out, stderr := run(t, home, done, "install", "--tag", tag, "--scheduler", "second")
 	assert.Contains(t, stderr, "removed Deployment lodestone-system/lodestone-extender")
+	assert.Contains(t, out, "note: pods are marked no more")
+	assert.False(t, isThere(t, home, "mutatingwebhookconfiguration", "", "lodestone-marker"))
+	if admission == plugin.Policies {
+		assert.False(t, isThere(t, home, "mutatingadmissionpolicy", "", "lodestone-marker"))
+	}
 	assert.Contains(t, out, "label namespace SHOP lodestone.dev/scheduler=enabled")
 	version, err := home.Client().Discovery().ServerVersion()
 	require.NoError(t, err)

@@ -117,6 +117,9 @@ func TestInstalledByThePlugin(t *testing.T) {
 	shop := peered(t)
 	here, there := uses(t, shop, "here", atHome), uses(t, shop, "there", inWest)
 	assert.Equal(t, "default-scheduler", there.pod.Spec.SchedulerName)
+	for _, used := range []use{here, there} {
+		assert.Contains(t, used.pod.Spec.Containers[0].Resources.Requests, corev1.ResourceName("lodestone.dev/scheduling"))
+	}
 	said, code := lodestone(t, "doctor")
 	t.Log(said)
 	assert.Zero(t, code, "doctor finds a problem")
@@ -143,12 +146,13 @@ func TestInstalledByThePlugin(t *testing.T) {
 	here.requireKept(t)
 	there.requireKept(t)
 	parted(t, shop)
-	unconfigure()
 	for _, c := range []*cluster{home, west} {
 		said, code := lodestone(t, append([]string{"uninstall", "--yes"}, of[c]...)...)
 		require.Zero(t, code, said)
+		assert.Equal(t, c == home, strings.Contains(said, "kube-scheduler still asks the extender on "+home.node), said)
 		assert.Empty(t, ofLodestone(t, c), "in %s", c.name)
 	}
+	unconfigure()
 }
 
 func helm(t *testing.T, c *cluster, args ...string) string {
@@ -169,7 +173,7 @@ func configureScheduler(t *testing.T) (back func()) {
 	manifest, err := home.inNode(t.Context(), "cat", of)
 	require.NoError(t, err)
 	configure := []string{"kubectl-lodestone", "install", "--configure-scheduler", "--kubeconfig", "/etc/kubernetes/admin.conf"}
-	for _, want := range []string{"asks the extender; run the same command", "asks the extender already"} {
+	for _, want := range []string{"and about no others", "has this configuration already"} {
 		said, err := run(t.Context(), "", "docker", append([]string{"exec", home.node, "sh", "-c", `"$@" 2>&1`, "-"}, configure...)...)
 		require.NoError(t, err, said)
 		assert.Contains(t, said, want)

@@ -511,6 +511,24 @@ func TestPodsThatAreMarked(t *testing.T) {
 	}
 }
 
+// TestPodsThatAreMarkedFindTheirNodeBeforeOthersCostNoCall has the configuration with which marking is begun: every pod is asked about.
+func TestPodsThatAreMarkedFindTheirNodeBeforeOthersCostNoCall(t *testing.T) {
+	at := address(t)
+	mark(t)
+	scheduleWith(t, withExtender, at)
+	e := runExtender(t, at, "lodestone-extender")
+	s := newShop(t, open)
+	s.awayFromHome("new")
+	require.True(t, marked(s.pod("marked", "new")))
+	assert.Equal(t, westNode, s.awaitSelected("new"))
+	asked := e.calls(t, "filter")
+	assert.NotZero(t, asked)
+	closed := newShop(t)
+	closed.pod("other")
+	closed.awaitNode("other")
+	assert.Greater(t, e.calls(t, "filter"), asked)
+}
+
 func TestPodsThatAreNotMarkedCostNoCall(t *testing.T) {
 	at := address(t)
 	s := newShop(t)

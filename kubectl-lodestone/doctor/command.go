@@ -4,10 +4,12 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,6 +30,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
 	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 const (
@@ -139,7 +142,8 @@ func write(out io.Writer, output cli.Output, findings []Finding) error {
 	return nil
 }
 
-// read reads what the checks decide from. What the user may not read is noted; a cluster that does not answer is an error.
+// read reads what the checks decide from. What the user may not read, or what is broken, is noted; a cluster that does not answer is an
+// error.
 func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 	f := Facts{Now: time.Now(), Plugin: version.Get().GitVersion, Unread: map[string]string{}}
 	core, storage := home.Client.CoreV1(), home.Client.StorageV1()
@@ -169,10 +173,36 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 				return err
 			}
 			webhooks, err := registration.MutatingWebhookConfigurations().List(ctx, ours)
-			if err == nil {
-				f.Webhooks = webhooks.Items
+			if err != nil {
+				return err
 			}
-			return err
+			f.Webhooks = webhooks.Items
+			bound := map[string]bool{}
+			if len(f.Policies) > 0 {
+				bindings, err := registration.MutatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				for i := range bindings.Items {
+					bound[bindings.Items[i].Spec.PolicyName] = true
+				}
+			}
+			confining, err := registration.ValidatingAdmissionPolicies().List(ctx, ours)
+			if err != nil {
+				return err
+			}
+			for i := range confining.Items {
+				f.Confining = append(f.Confining, confining.Items[i].Name)
+			}
+			bindings, err := registration.ValidatingAdmissionPolicyBindings().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for i := range bindings.Items {
+				bound[bindings.Items[i].Spec.PolicyName] = true
+			}
+			f.Unbound = slices.DeleteFunc(slices.Concat(f.Policies, f.Confining), func(name string) bool { return bound[name] })
+			return nil
 		}},
 		{[]string{"certificates"}, "get secrets -n " + system, func() error {
 			f.Certificates = map[string][]byte{}
@@ -188,6 +218,13 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 			return nil
 		}},
 		{[]string{"extender"}, "read the metrics of the extender", func() (err error) { f.Asked, err = asked(ctx, home); return err }},
+		{[]string{"extender"}, "list pods -n kube-system", func() error {
+			list, err := core.Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-scheduler"})
+			if err == nil {
+				f.Schedulers = list.Items
+			}
+			return err
+		}},
 		{[]string{"classes", "capacity", "names"}, "list storageclasses", func() error {
 			list, err := storage.StorageClasses().List(ctx, metav1.ListOptions{})
 			if err == nil {
@@ -249,11 +286,24 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 			for _, check := range part.checks {
 				f.Unread[check] = "you may not " + part.doing
 			}
-		case err != nil:
+		case err != nil && noAnswer(err):
 			return f, home.Explain(part.doing, err)
+		case err != nil:
+			for _, check := range part.checks {
+				f.Unread[check] = part.doing + ": " + sentence.Short(err.Error(), longestError)
+			}
 		}
 	}
 	return f, nil
+}
+
+// longestError is as much as is shown of an error for which one check cannot be made.
+const longestError = 300
+
+// noAnswer says that a cluster did not answer at all, so that the other checks need not be tried.
+func noAnswer(err error) bool {
+	var request *url.Error
+	return errors.As(err, &request) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // readRemote reads what runs in a remote cluster.

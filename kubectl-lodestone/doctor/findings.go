@@ -55,12 +55,16 @@ type Facts struct {
 	// Policies are Lodestone's MutatingAdmissionPolicies, Webhooks the MutatingWebhookConfigurations in their place.
 	Policies []string
 	Webhooks []registrationv1.MutatingWebhookConfiguration
+	// Confining are Lodestone's ValidatingAdmissionPolicies, Unbound those policies of both kinds that no binding puts in force.
+	Confining, Unbound []string
 	// Certificates are the PEM files tls.crt of Secrets, by the names of these.
 	Certificates map[string][]byte
 	// Asked says of each replica of the extender whether kube-scheduler has asked it since it started.
-	Asked   map[string]bool
-	Classes []*storagev1.StorageClass
-	Remotes []v1alpha1.RemoteCluster
+	Asked map[string]bool
+	// Schedulers are the pods of kube-scheduler in the control plane; none where a provider runs it.
+	Schedulers []corev1.Pod
+	Classes    []*storagev1.StorageClass
+	Remotes    []v1alpha1.RemoteCluster
 	// Replicas are the VolumeReplicas of all namespaces.
 	Replicas []v1alpha1.VolumeReplica
 	Driver   *storagev1.CSIDriver
@@ -88,7 +92,7 @@ func Findings(f Facts) (all []Finding) {
 	for _, c := range checks {
 		if why, unread := f.Unread[c.name]; unread {
 			all = append(all, Finding{Check: c.name, Level: Warning, Says: "it was not checked: " + why,
-				Do: "ask an administrator to run this command"})
+				Do: "ask an administrator to run this command, or mend what it says"})
 			continue
 		}
 		for _, finding := range c.check(f) {
@@ -169,6 +173,12 @@ func admission(f Facts) []Finding {
 		}
 	}
 	switch {
+	case len(f.Confining) == 0:
+		return []Finding{{Level: Problem, Says: "no ValidatingAdmissionPolicy confines Lodestone's programs", Do: "kubectl lodestone install makes " +
+			"them, or have what made Lodestone apply its manifests again"}}
+	case len(f.Unbound) > 0:
+		return []Finding{{Level: Problem, Says: "policies that no binding puts in force: " + some(f.Unbound), Do: "kubectl lodestone install makes " +
+			"the bindings, or have what made Lodestone apply its manifests again"}}
 	case len(untrusted) > 0:
 		return []Finding{{Level: Problem, Says: "API servers do not trust the webhook yet: " + some(untrusted) + " have no caBundle",
 			Do: "kubectl logs -n lodestone-certificates -l app.kubernetes.io/component=certificates says why the Job has not written it, or " +
@@ -232,7 +242,34 @@ func expiry(content []byte) (time.Time, error) {
 	return certificate.NotAfter, nil
 }
 
+// marker is the policy, or the webhook in its place, that marks pods for kube-scheduler.
+const marker = "lodestone-marker"
+
+// stumbling returns the kube-schedulers that have no configuration, and so find no node for a pod that is marked; none if pods are not.
+func stumbling(f Facts) (names []string) {
+	isMarker := func(webhook registrationv1.MutatingWebhookConfiguration) bool { return webhook.Name == marker }
+	if !slices.Contains(f.Policies, marker) && !slices.ContainsFunc(f.Webhooks, isMarker) {
+		return nil
+	}
+	for _, pod := range f.Schedulers {
+		configured := false
+		for _, container := range pod.Spec.Containers {
+			configured = configured || slices.ContainsFunc(slices.Concat(container.Command, container.Args), func(argument string) bool {
+				return argument == "--config" || strings.HasPrefix(argument, "--config=")
+			})
+		}
+		if !configured {
+			names = append(names, pod.Name)
+		}
+	}
+	return names
+}
+
 func extender(f Facts) []Finding {
+	if names := stumbling(f); len(names) > 0 {
+		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node where one of these leads, which have no configuration: " +
+			some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes (docs/scheduling.md#pods-that-cost-nothing)"}}
+	}
 	if len(f.Asked) == 0 {
 		return []Finding{{Level: Problem, Says: "no replica of the extender answers",
 			Do: "kubectl get pods -n lodestone-system shows how they are"}}
@@ -241,6 +278,10 @@ func extender(f Facts) []Finding {
 		if asked {
 			return ok("kube-scheduler asks it")
 		}
+	}
+	if slices.ContainsFunc(f.Programs, func(p versions.Program) bool { return p.Name == "lodestone-scheduler" }) {
+		return []Finding{{Level: Warning, Says: "the second scheduler has asked it nothing since it started", Do: "kubectl label namespace SHOP " +
+			"lodestone.dev/scheduler=enabled has it place the pods of a namespace; if none was made there since, this means nothing"}}
 	}
 	return []Finding{{Level: Warning,
 		Says: "no kube-scheduler has asked it since it started: new claims may go to clusters that cannot take them",

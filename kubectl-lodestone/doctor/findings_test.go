@@ -58,6 +58,10 @@ func lease(renewed time.Time) coordinationv1.Lease {
 		Spec: coordinationv1.LeaseSpec{RenewTime: ptr.To(metav1.NewMicroTime(renewed))}}
 }
 
+func scheduler(command ...string) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler-n"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Command: command}}}}
+}
+
 // sound is an installation without fault.
 func sound(t *testing.T) Facts {
 	marked := func(c *storagev1.StorageClass) {
@@ -67,6 +71,8 @@ func sound(t *testing.T) Facts {
 		Now: now, Server: now, Plugin: "v0.1.0", Managed: true,
 		Programs:     []versions.Program{{Name: "lodestone-provisioner", Version: "v0.1.0", Ready: 2, Replicas: 2}},
 		Policies:     []string{"lodestone-move-gate"},
+		Confining:    []string{"lodestone-virtual-volumes"},
+		Schedulers:   []corev1.Pod{scheduler("kube-scheduler", "--leader-elect=true")},
 		Certificates: map[string][]byte{"server": certificate(t, now.Add(30*24*time.Hour))},
 		Asked:        map[string]bool{"a": false, "b": true},
 		Classes:      []*storagev1.StorageClass{class("lodestone", keys.Driver, nil), class("disk", "disk.example.com", marked)},
@@ -88,6 +94,14 @@ func webhook(trusted []byte) []registrationv1.MutatingWebhookConfiguration {
 func TestAWebhookInPlaceOfPoliciesIsSound(t *testing.T) {
 	f := sound(t)
 	f.Policies, f.Webhooks = nil, webhook([]byte("authority"))
+	for _, finding := range Findings(f) {
+		assert.Equal(t, OK, finding.Level, finding)
+	}
+}
+
+func TestAKubeSchedulerThatKnowsTheMarkerIsSound(t *testing.T) {
+	f := sound(t)
+	f.Policies, f.Schedulers = append(f.Policies, marker), []corev1.Pod{scheduler("kube-scheduler", "--config=/etc/x")}
 	for _, finding := range Findings(f) {
 		assert.Equal(t, OK, finding.Level, finding)
 	}
@@ -116,9 +130,17 @@ func TestEachFaultIsFound(t *testing.T) {
 		"a policy is gone":       {func(f *Facts) { f.Missing = []string{"Policy p"} }, "manifests", Problem, "missing: Policy p"},
 		"a right was changed": {func(f *Facts) { f.Differing = []string{"Role r"} }, "manifests", Problem,
 			"not as this version makes them: Role r"},
-		"no gate": {func(f *Facts) { f.Policies = []string{"lodestone-marker"} }, "admission", Problem, "so moves refuse"},
+		"no gate": {func(f *Facts) { f.Policies = []string{"lodestone-tolerations"} }, "admission", Problem, "so moves refuse"},
 		"a webhook that is not trusted": {func(f *Facts) { f.Policies, f.Webhooks = nil, webhook(nil) }, "admission", Problem,
 			"lodestone-move-gate have no caBundle"},
+		"nothing confines programs": {func(f *Facts) { f.Confining = nil }, "admission", Problem, "no ValidatingAdmissionPolicy"},
+		"no binding":                {func(f *Facts) { f.Unbound = []string{"p"} }, "admission", Problem, "no binding puts in force: p"},
+		"nobody knows the marker": {func(f *Facts) { f.Policies = append(f.Policies, marker) }, "extender", Problem,
+			"which have no configuration: kube-scheduler-n"},
+		"nobody uses the second scheduler": {func(f *Facts) {
+			f.Asked["b"] = false
+			f.Programs = append(f.Programs, versions.Program{Name: "lodestone-scheduler", Version: "v0.1.0", Ready: 2, Replicas: 2})
+		}, "extender", Warning, "the second scheduler has asked it nothing"},
 		"no certificate yet": {func(f *Facts) { f.Certificates["server"] = nil }, "certificates", Problem, "has no certificate"},
 		"one ends": {func(f *Facts) { f.Certificates["server"] = certificate(t, now.Add(24*time.Hour)) }, "certificates", Problem,
 			"ends at 2026-01-03T03:04:05Z"},

@@ -102,6 +102,32 @@ func phases(objects []*unstructured.Unstructured, agentRuns bool) [][]*unstructu
 	return slices.DeleteFunc(all, func(phase []*unstructured.Unstructured) bool { return len(phase) == 0 })
 }
 
+// agree returns an error, before anything is changed, if somebody else has set fields of objects that are there to other values.
+func (t *target) agree(ctx context.Context, objects []*unstructured.Unstructured) error {
+	var all []string
+	for _, object := range objects {
+		r := referenceTo(object)
+		client, err := t.resource(r)
+		if err != nil {
+			return err
+		}
+		if _, err := client.Get(ctx, r.name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return t.Explain("get "+r.String(), err)
+		}
+		_, err = client.Apply(ctx, r.name, object, metav1.ApplyOptions{FieldManager: manager, DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsConflict(err) {
+			all = append(all, fmt.Sprintf("%s is to have (%s)", r, conflicts(err)))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("nothing was changed, for somebody else has set what %s: see whether that may go, and give --force-conflicts if so",
+			strings.Join(all, ", and what "))
+	}
+	return nil
+}
+
 // changes counts what became of objects.
 type changes struct{ made, changed, same, removed int }
 

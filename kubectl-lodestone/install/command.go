@@ -1,10 +1,12 @@
 // Package install has the commands install and uninstall. command.go has the flags and the order of an installation, platform.go
 // and values.go decide what is installed and are pure, manifests.go makes objects of that with the manifests of deploy/, apply.go
 // brings them into a cluster, record.go is what one run leaves for the next, scheduler.go connects kube-scheduler with the
-// extender, and uninstall.go removes all of it.
+// extender, marker.go has it ask about no more pods than it must,
+// kubeadm.go keeps that through upgrades, and uninstall.go removes all of it.
 package install
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,6 +48,8 @@ type Options struct {
 	// File has values, which those of flags go before.
 	File   string
 	Values Values
+	// NoPullSecret takes away the one that an earlier run was given.
+	NoPullSecret bool
 
 	DryRun, Output  string
 	Force           bool
@@ -91,6 +95,7 @@ GitOps tools and kubectl apply -k can take over.`,
 					into()
 				}
 			}
+			o.NoPullSecret = cmd.Flags().Changed("pull-secret") && o.Values.PullSecret == ""
 			if err := o.complete(cmd); err != nil {
 				return err
 			}
@@ -116,7 +121,8 @@ GitOps tools and kubectl apply -k can take over.`,
 	f.StringVar(&o.File, "values", "", "file with values in YAML, under the names of docs/install.md; flags go before it")
 	f.StringVar(&o.Values.Registry, "registry", "", "where images are, as HOST/PATH; default: "+DefaultRegistry)
 	f.StringVar(&o.Values.Tag, "tag", "", "tag of the images; default: the version of this plugin")
-	f.StringVar(&o.Values.PullSecret, "pull-secret", "", "name of a Secret with which images are pulled, in the namespace of the programs")
+	f.StringVar(&o.Values.PullSecret, "pull-secret", "", "name of a Secret with which images are pulled, in the namespace of the programs; empty: none "+
+		"any more")
 	f.StringToStringVar(&o.Values.NodeSelector, "node-selector", nil, "labels of the nodes on which the programs run, such as pool=system")
 	f.Int32Var(&replicas, "replicas", 2, "pods of each program; one leads, and the others wait to take over")
 	f.StringVar(&o.Values.Scheduler, "scheduler", "", "extender, where kube-scheduler's configuration is yours, or second for a second "+
@@ -176,7 +182,7 @@ func (o *Options) complete(cmd *cobra.Command) error {
 		var values Values
 		if err := yaml.UnmarshalStrict(content, &values); err != nil {
 			return cli.Misuse("--values %q is not understood: %w; the names are %s (docs/install.md says what each is)", o.File, err,
-				strings.Join(valueNames(), ", "))
+				strings.Join(ValueNames(), ", "))
 		}
 		o.Values = o.Values.over(values)
 	}
@@ -201,11 +207,20 @@ func (i *installing) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if i.NoPullSecret {
+		last.values.PullSecret = ""
+	}
 	values, notes, err := Choose(i.Values, last.values, facts, i.Remote, i.version)
 	if err != nil {
 		return err
 	}
 	if i.Output == cli.YAML {
+		if inTree := ref(i.version); inTree == branch {
+			notes = append(notes, "this plugin is of no release, so ref="+inTree+" is what the branch has when it is applied")
+		}
+		for _, note := range notes {
+			i.Say("note: %s", note)
+		}
 		return i.printKustomization(values)
 	}
 	i.printPlan(values, facts, last, notes)
@@ -244,11 +259,17 @@ func (i *installing) observe(ctx context.Context) (facts Facts, err error) {
 		return facts, i.Explain("list nodes", err)
 	}
 	facts.Nodes = nodes.Items
-	switch _, err := i.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "kubeadm-config", metav1.GetOptions{}); {
+	switch _, err := i.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeadmConfig, metav1.GetOptions{}); {
 	case err == nil:
 		facts.KubeadmConfig = true
 	case !apierrors.IsNotFound(err):
-		return facts, i.Explain("get configmap kubeadm-config -n kube-system", err)
+		return facts, i.Explain("get configmap "+kubeadmConfig+" -n kube-system", err)
+	}
+	switch _, err := i.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, autoscalerStatus, metav1.GetOptions{}); {
+	case err == nil:
+		facts.Autoscaler = true
+	case !apierrors.IsNotFound(err):
+		return facts, i.Explain("get configmap "+autoscalerStatus+" -n kube-system", err)
 	}
 	const admission = "admissionregistration.k8s.io/v1"
 	if facts.Mutating, err = i.Serves(admission, "mutatingadmissionpolicies"); err != nil {
@@ -269,6 +290,11 @@ func (i *installing) apply(ctx context.Context, objects []*unstructured.Unstruct
 			return err
 		}
 		wanted = append(wanted, r)
+	}
+	if !i.Force {
+		if err := i.agree(ctx, objects); err != nil {
+			return err
+		}
 	}
 	var count changes
 	for _, object := range objects {
@@ -346,8 +372,11 @@ func ref(version string) string {
 	if released.MatchString(version) {
 		return version
 	}
-	return "main"
+	return branch
 }
+
+// branch is where manifests of no release are.
+const branch = "main"
 
 func (i *installing) printPlan(v Values, facts Facts, last record, notes []string) {
 	table := tabwriter.NewWriter(i.out, 0, 0, 3, ' ', 0)
@@ -365,11 +394,11 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 	if !i.Remote {
 		row("scheduler", map[string]string{
 			Extender: "kube-scheduler asks the extender, once you have configured it",
-			Second:   "a second scheduler, kube-scheduler " + v.KubeScheduler,
+			Second:   "a second scheduler, " + cmp.Or(v.KubeSchedulerImage, "kube-scheduler") + " " + v.KubeScheduler,
 		}[v.Scheduler])
 		row("admission", map[string]string{
 			Policies: "policies, which the API server evaluates",
-			Webhook:  "a webhook, for the API server serves no MutatingAdmissionPolicies",
+			Webhook:  "a webhook, which evaluates the policies that API servers before Kubernetes 1.36 do not serve",
 		}[v.Admission])
 		if v.Certificates != "" {
 			row("certificates", map[string]string{ByJob: "made and renewed by a Job", ByCertManager: "of cert-manager"}[v.Certificates])
@@ -378,6 +407,9 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 		if *v.Monitoring {
 			row("monitoring", "dashboard and alerts")
 		}
+	}
+	if ptr.Deref(v.Marker, false) {
+		row("marker", "yes: kube-scheduler need not ask about pods without claims")
 	}
 	if ptr.Deref(v.OpenShift, false) {
 		row("OpenShift", "SecurityContextConstraints let movers be root, with a few capabilities; openShift: false in a file of --values "+
@@ -414,7 +446,11 @@ func (i *installing) printNext(ctx context.Context, v Values, facts Facts) error
 			"  kubectl --context "+i.Context+" label namespace SHOP lodestone.dev/scheduler=enabled")
 		return nil
 	}
-	configuration, err := i.configuration(ctx)
+	marked, err := i.marks(ctx)
+	if err != nil {
+		return err
+	}
+	configuration, err := i.configuration(ctx, marked)
 	if err != nil {
 		return err
 	}

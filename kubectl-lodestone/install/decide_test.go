@@ -103,6 +103,48 @@ func TestOpenShiftIsGivenItsConstraints(t *testing.T) {
 	}
 }
 
+func TestPodsAreMarkedWhereNothingStumblesOverIt(t *testing.T) {
+	chosen := Values{Scheduler: Extender}
+	liqo, scaled := kubeadm(), kubeadm()
+	liqo.Nodes = []corev1.Node{node("", map[string]string{"liqo.io/type": "virtual-node"})}
+	scaled.Autoscaler = true
+	for name, row := range map[string]struct {
+		v     Values
+		facts Facts
+		why   string
+	}{
+		"kubeadm":                          {chosen, kubeadm(), ""},
+		"a second scheduler":               {Values{Scheduler: Second}, kubeadm(), "does not know the marker"},
+		"nodes of Liqo":                    {chosen, liqo, "another virtual kubelet"},
+		"Cluster Autoscaler":               {chosen, scaled, "Cluster Autoscaler runs here"},
+		"Cluster Autoscaler that was told": {Values{Scheduler: Extender, Marker: ptr.To(true)}, scaled, ""},
+		"whoever wants none":               {Values{Scheduler: Extender, Marker: ptr.To(false)}, kubeadm(), "was chosen"},
+	} {
+		got := cannotMark(row.v, row.facts)
+		assert.Contains(t, got, row.why, name)
+		assert.Equal(t, row.why == "", got == "", name)
+	}
+
+	marked := Values{Marker: ptr.To(true)}
+	v, notes, err := Choose(Values{}, marked, kubeadm(), false, "v0.2.0")
+	require.NoError(t, err)
+	assert.True(t, *v.Marker, "what was begun stays")
+	assert.Empty(t, notes)
+	v, notes, err = Choose(Values{}, marked, liqo, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Nil(t, v.Marker)
+	assert.Contains(t, notes[1], "--configure-scheduler again")
+	v, notes, err = Choose(Values{Scheduler: Second}, marked, kubeadm(), false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Nil(t, v.Marker)
+	assert.NotContains(t, notes[1], "--configure-scheduler", "no kube-scheduler of the control plane asks")
+	_, _, err = Choose(marked, Values{}, liqo, false, "v0.2.0")
+	assert.ErrorContains(t, err, "leave marker out")
+	v, _, err = Choose(marked, Values{}, kubeadm(), true, "v0.2.0")
+	require.NoError(t, err)
+	assert.Nil(t, v.Marker, "a remote cluster marks no pods of its own")
+}
+
 func TestASecondRunKeepsWhatWasChosenButTheVersion(t *testing.T) {
 	recorded := Values{Registry: "registry.example.com/l", Tag: "v0.1.0", Scheduler: Second, KubeScheduler: "v1.35.1",
 		Replicas:     ptr.To(int32(1)),
@@ -171,8 +213,11 @@ func TestTheRecordIsReadAsItWasWritten(t *testing.T) {
 		_, err := parseLine(line)
 		assert.Error(t, err, line)
 	}
-	_, err := parseRecord(&corev1.ConfigMap{Data: map[string]string{"values.yaml": "tagg: v1"}})
+	_, err := parseRecord(&corev1.ConfigMap{Data: map[string]string{"values.yaml": "tag: [v1]"}})
 	assert.ErrorContains(t, err, "delete it to install anew")
+	r, err := parseRecord(&corev1.ConfigMap{Data: map[string]string{"values.yaml": "tag: v1\nofTheNext: true"}})
+	require.NoError(t, err, "an older plugin goes back from a newer one")
+	assert.Equal(t, "v1", r.values.Tag)
 }
 
 func TestOnlyWhatIsWantedNoMoreIsRemoved(t *testing.T) {

@@ -47,6 +47,7 @@ func Kustomization(v Values, remote bool, at func(folder string) string) (types.
 			{ptr.Deref(v.VirtualNodes, false), "virtual-node"},
 			{ptr.Deref(v.Monitoring, false), "monitoring"},
 			{openShift, "openshift"},
+			{ptr.Deref(v.Marker, false), "managed-resources"},
 			// Behind those whose policies it replaces, and before cert-manager, which is told of what it makes.
 			{v.Admission == Webhook, "webhook"},
 			{v.Certificates == ByCertManager, "mtls-cert-manager"},
@@ -61,7 +62,7 @@ func Kustomization(v Values, remote bool, at func(folder string) string) (types.
 		k.Images = append(k.Images, types.Image{Name: "lodestone-" + program, NewName: v.Registry + "/lodestone-" + program, NewTag: v.Tag})
 	}
 	if v.KubeScheduler != "" {
-		k.Images = append(k.Images, types.Image{Name: "registry.k8s.io/kube-scheduler", NewTag: v.KubeScheduler})
+		k.Images = append(k.Images, types.Image{Name: "registry.k8s.io/kube-scheduler", NewName: v.KubeSchedulerImage, NewTag: v.KubeScheduler})
 	}
 	patches, err := patchesOf(v, remote)
 	k.Patches = patches

@@ -32,6 +32,8 @@ type Facts struct {
 	Nodes  []corev1.Node
 	// KubeadmConfig says that kubeadm has left its ConfigMap.
 	KubeadmConfig bool
+	// Autoscaler says that Cluster Autoscaler has left its ConfigMap.
+	Autoscaler bool
 	// Mutating and Validating say that the API server serves such policies, in v1.
 	Mutating, Validating bool
 }

@@ -104,13 +104,14 @@ func readRecord(ctx context.Context, cluster *cli.Cluster, namespace string) (re
 	return parseRecord(kept)
 }
 
+// parseRecord overlooks values that it does not know: those of a newer plugin, which an older one goes back from.
 func parseRecord(kept *corev1.ConfigMap) (record, error) {
 	r := record{found: true}
 	broken := func(err error) error {
 		return fmt.Errorf("what an earlier run has left in ConfigMap %s/%s cannot be read: %w; correct it, or delete it to install "+
 			"anew over what is there", kept.Namespace, kept.Name, err)
 	}
-	if err := yaml.UnmarshalStrict([]byte(kept.Data["values.yaml"]), &r.values); err != nil {
+	if err := yaml.Unmarshal([]byte(kept.Data["values.yaml"]), &r.values); err != nil {
 		return record{}, broken(err)
 	}
 	for line := range strings.Lines(kept.Data["objects"]) {
@@ -158,7 +159,11 @@ func Compare(ctx context.Context, cluster *cli.Cluster) (managed bool, missing, 
 	for _, object := range objects {
 		r := referenceTo(object)
 		client, err := t.resource(r)
-		if err != nil {
+		switch {
+		case notServed(err):
+			missing = append(missing, r.String())
+			continue
+		case err != nil:
 			return true, nil, nil, err
 		}
 		before, err := client.Get(ctx, r.name, metav1.GetOptions{})

@@ -34,9 +34,9 @@ const (
 	exampleAddress = "https://10.96.0.53:8888"
 )
 
-// configuration returns the configuration of kube-scheduler that has it ask the extender of this cluster. A kube-scheduler that is
-// a static pod resolves no names of Services, so it has the address.
-func (t *target) configuration(ctx context.Context) ([]byte, error) {
+// configuration returns the configuration of kube-scheduler that has it ask the extender of this cluster: about every pod, or about
+// marked ones alone. A kube-scheduler that is a static pod resolves no names of Services, so it has the address.
+func (t *target) configuration(ctx context.Context, marked bool) ([]byte, error) {
 	service, err := t.Client.CoreV1().Services(homeNamespace).Get(ctx, extenderName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -45,7 +45,11 @@ func (t *target) configuration(ctx context.Context) ([]byte, error) {
 	case err != nil:
 		return nil, t.Explain("get service "+extenderName+" -n "+homeNamespace, err)
 	}
-	example, err := deploy.Files.ReadFile("examples/kube-scheduler-configuration-mtls.yaml")
+	file := "examples/kube-scheduler-configuration-mtls.yaml"
+	if marked {
+		file = "examples/kube-scheduler-configuration-marked.yaml"
+	}
+	example, err := deploy.Files.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration in the plugin: %w", err)
 	}
@@ -69,63 +73,98 @@ const (
 // schedulerTimeout is how long kube-scheduler may take until it runs with a new manifest.
 const schedulerTimeout = 60 * time.Second
 
-// configureOnNode has the kube-scheduler of the node whose files are below root ask the extender. If kube-scheduler does not run
-// with that, its manifest is put back.
-func (t *target) configureOnNode(ctx context.Context, root string) error {
+// configureOnNode has the kube-scheduler of the node whose files are below root ask the extender, and about marked pods alone once
+// new pods are marked.
+func (i *installing) configureOnNode(ctx context.Context, root string) error {
+	marked, err := i.marks(ctx)
+	if err != nil {
+		return err
+	}
+	mark, err := i.configureScheduler(ctx, root, marked)
+	if err != nil {
+		return err
+	}
+	kept, err := i.keepConfiguration(ctx)
+	if err != nil {
+		return err
+	}
+	if !marked && kept {
+		if marked, err = i.beginToMark(ctx, mark); err != nil {
+			return err
+		}
+		if marked {
+			if _, err := i.configureScheduler(ctx, root, marked); err != nil {
+				return err
+			}
+		}
+	}
+	about := "about every pod; run the same command on the next control-plane node"
+	if marked {
+		about = "about pods with claims and those of namespaces that are open to remote clusters, and about no others; run the same command on " +
+			"all other control-plane nodes, also on those that ask about every pod so far"
+	}
+	i.Say("kube-scheduler of this node asks the extender %s", about)
+	return nil
+}
+
+// configureScheduler has the kube-scheduler of a node run with the configuration that it is to have, and returns the mark of that,
+// which is the same on all nodes. If kube-scheduler does not run with it, its manifest is put back.
+func (t *target) configureScheduler(ctx context.Context, root string, marked bool) (mark string, err error) {
 	manifest, folder := filepath.Join(root, manifestPath), filepath.Join(root, lodestonePath)
 	before, err := os.ReadFile(manifest)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no %s here: run this on a control-plane node of kubeadm; if another tool made the cluster, give its "+
+		return "", fmt.Errorf("there is no %s here: run this on a control-plane node of kubeadm; if another tool made the cluster, give its "+
 			"kube-scheduler the flag --config with the configuration that kubectl lodestone install prints (docs/scheduling.md has the steps)",
 			manifest)
 	case err != nil:
-		return fmt.Errorf("kube-scheduler's manifest cannot be read: %w; run this as root", err)
+		return "", fmt.Errorf("kube-scheduler's manifest cannot be read: %w; run this as root", err)
 	}
-	configuration, err := t.configuration(ctx)
+	configuration, err := t.configuration(ctx, marked)
 	if err != nil {
-		return err
+		return "", err
 	}
 	files, err := t.clientFiles(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	files[configFile] = configuration
 	// The certificate and the key are read again for each connection.
-	mark := sha256.Sum256(slices.Concat(files[configFile], files["ca.crt"]))
+	sum := sha256.Sum256(slices.Concat(files[configFile], files["ca.crt"]))
+	mark = hex.EncodeToString(sum[:8])
 	name, err := os.Hostname()
 	if err != nil {
-		return fmt.Errorf("ask for the name of this node: %w", err)
+		return "", fmt.Errorf("ask for the name of this node: %w", err)
 	}
-	wanted := name + "." + hex.EncodeToString(mark[:8])
+	wanted := name + "." + mark
 	after, asked, err := asking(before, wanted)
 	if err != nil {
-		return err
+		return "", err
 	}
 	last, err := os.ReadFile(filepath.Join(folder, configFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("kube-scheduler's configuration cannot be read: %w; run this as root", err)
+		return "", fmt.Errorf("kube-scheduler's configuration cannot be read: %w; run this as root", err)
 	}
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return fmt.Errorf("make the folder of kube-scheduler's certificate: %w; run this as root", err)
+		return "", fmt.Errorf("make the folder of kube-scheduler's certificate: %w; run this as root", err)
 	}
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		if err := replace(filepath.Join(folder, file), files[file], folder); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if bytes.Equal(before, after) {
-		t.Say("kube-scheduler of this node asks the extender already; its certificate was copied again")
-		return nil
+		t.Say("kube-scheduler of this node has this configuration already; its certificate was copied again")
+		return mark, nil
 	}
 	if !asked { // else that file has what to go back to already
 		if err := replace(filepath.Join(folder, beforeFile), before, folder); err != nil {
-			return err
+			return "", err
 		}
 	}
 	t.Say("changing %s; what it is without the extender is in %s", manifest, filepath.Join(folder, beforeFile))
 	if err := replace(manifest, after, folder); err != nil {
-		return err
+		return "", err
 	}
 	if err := t.awaitScheduler(ctx, wanted); err != nil {
 		unrestored := replace(manifest, before, folder)
@@ -133,16 +172,12 @@ func (t *target) configureOnNode(ctx context.Context, root string) error {
 			unrestored = errors.Join(unrestored, replace(filepath.Join(folder, configFile), last, folder))
 		}
 		if unrestored != nil {
-			return fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; to be "+
+			return "", fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; to be "+
 				"without the extender, copy %s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
 		}
-		return fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
+		return "", fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
 	}
-	t.Say("kube-scheduler of this node asks the extender; run the same command on the next control-plane node. kubeadm upgrade writes "+
-		"its manifest anew: have it keep this with kubectl edit configmap kubeadm-config -n kube-system, under ClusterConfiguration, "+
-		"scheduler: extraArgs config=%s, and extraVolumes with hostPath and mountPath %s, pathType Directory, readOnly true "+
-		"(docs/scheduling.md#your-own-control-plane, step 5, has it to copy)", "/"+lodestonePath+"/"+configFile, "/"+lodestonePath)
-	return nil
+	return mark, nil
 }
 
 // clientFiles returns kube-scheduler's certificate, once there is one.

@@ -71,6 +71,11 @@ again at any time.`,
 			if err := target.removeAll(ctx, had, remote); err != nil {
 				return err
 			}
+			if !remote {
+				if err := target.sayWhoStillAsks(ctx); err != nil {
+					return err
+				}
+			}
 			fmt.Fprintf(streams.Out, "Lodestone is gone from the cluster of context %q: %d objects removed\n", cluster.Context, len(had))
 			return nil
 		},
@@ -244,6 +249,25 @@ func (t *target) holdsInRemote(ctx context.Context) ([]string, error) {
 		"keeps its data", served), holding("namespace requests", unpeer, requested),
 		holding("pods of home clusters", "delete them at home", pods),
 		holding("claims of home clusters", "delete them at home, with their data", data)), nil
+}
+
+// sayWhoStillAsks names the control-plane nodes whose kube-scheduler asks an extender that is gone.
+func (t *target) sayWhoStillAsks(ctx context.Context) error {
+	pods, err := t.Client.CoreV1().Pods(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "component=kube-scheduler"})
+	if err != nil {
+		return t.Explain("list pods -n kube-system", err)
+	}
+	var nodes []string
+	for _, pod := range pods.Items {
+		if pod.Annotations[stamp] != "" {
+			nodes = append(nodes, pod.Spec.NodeName)
+		}
+	}
+	if len(nodes) > 0 {
+		t.Say("kube-scheduler still asks the extender on %s: on each of these nodes copy /%s to /%s (docs/install.md#remove, step 5)",
+			strings.Join(nodes, ", "), lodestonePath+"/"+beforeFile, manifestPath)
+	}
+	return nil
 }
 
 // removeAll removes objects in the reverse order of their making, programs first, and the record at last.

@@ -51,18 +51,22 @@ type Values struct {
 	// Scheduler is Extender or Second, Certificates ByJob or ByCertManager.
 	Scheduler    string `json:"scheduler,omitempty"`
 	Certificates string `json:"certificates,omitempty"`
-	// KubeScheduler is the version of the image of Second.
-	KubeScheduler string `json:"kubeScheduler,omitempty"`
+	// KubeScheduler is the version of the image of Second, KubeSchedulerImage the image without it; Kubernetes' own if it is empty.
+	KubeScheduler      string `json:"kubeScheduler,omitempty"`
+	KubeSchedulerImage string `json:"kubeSchedulerImage,omitempty"`
 	// Admission is Policies or Webhook.
 	Admission    string `json:"admission,omitempty"`
 	VirtualNodes *bool  `json:"virtualNodes,omitempty"`
 	Monitoring   *bool  `json:"monitoring,omitempty"`
+	// Marker has new pods with claims marked, for a kube-scheduler that asks the extender about no others; without it, once every
+	// kube-scheduler overlooks the marker.
+	Marker *bool `json:"marker,omitempty"`
 	// OpenShift lets movers be what they are where SecurityContextConstraints are; without it, where the cluster serves these.
 	OpenShift *bool `json:"openShift,omitempty"`
 }
 
-// valueNames are the names of all values in a file.
-func valueNames() (names []string) {
+// ValueNames are the names of all values in a file.
+func ValueNames() (names []string) {
 	values := reflect.TypeFor[Values]()
 	for i := range values.NumField() {
 		name, _, _ := strings.Cut(values.Field(i).Tag.Get("json"), ",")
@@ -82,6 +86,7 @@ func (v Values) over(others Values) Values {
 	v.Registry, v.Tag, v.PullSecret = pick(v.Registry, others.Registry), pick(v.Tag, others.Tag), pick(v.PullSecret, others.PullSecret)
 	v.Scheduler, v.Certificates = pick(v.Scheduler, others.Scheduler), pick(v.Certificates, others.Certificates)
 	v.KubeScheduler, v.Admission = pick(v.KubeScheduler, others.KubeScheduler), pick(v.Admission, others.Admission)
+	v.KubeSchedulerImage = pick(v.KubeSchedulerImage, others.KubeSchedulerImage)
 	if v.NodeSelector == nil {
 		v.NodeSelector = others.NodeSelector
 	}
@@ -96,6 +101,9 @@ func (v Values) over(others Values) Values {
 	}
 	if v.Monitoring == nil {
 		v.Monitoring = others.Monitoring
+	}
+	if v.Marker == nil {
+		v.Marker = others.Marker
 	}
 	if v.OpenShift == nil {
 		v.OpenShift = others.OpenShift
@@ -113,6 +121,9 @@ func (v Values) check() error {
 	switch {
 	case v.Registry != "" && !registryForm.MatchString(v.Registry):
 		return cli.Misuse("--registry %q is none: give HOST/PATH, such as registry.example.com/lodestone", v.Registry)
+	case v.KubeSchedulerImage != "" && !registryForm.MatchString(v.KubeSchedulerImage):
+		return cli.Misuse("kubeSchedulerImage %q is none: give HOST/PATH without a tag, such as registry.example.com/kube-scheduler",
+			v.KubeSchedulerImage)
 	case v.Tag != "" && !tagForm.MatchString(v.Tag):
 		return cli.Misuse("--tag %q is none: give that of the images, such as v0.1.0", v.Tag)
 	case v.PullSecret != "" && len(validation.IsDNS1123Subdomain(v.PullSecret)) > 0:
@@ -183,7 +194,8 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 			return v, nil, fmt.Errorf("%s serves no ValidatingAdmissionPolicies (v1), which confine home clusters: the remote agent serves "+
 				"nobody without; upgrade the cluster to Kubernetes 1.30 or later", facts.Version)
 		}
-		v.Scheduler, v.Certificates, v.KubeScheduler, v.Admission, v.VirtualNodes, v.Monitoring = "", "", "", "", nil, nil
+		v.Scheduler, v.Certificates, v.KubeScheduler, v.Admission = "", "", "", ""
+		v.KubeSchedulerImage, v.VirtualNodes, v.Monitoring, v.Marker = "", nil, nil, nil
 		return v, notes, nil
 	}
 	if !facts.Validating {
@@ -195,7 +207,22 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 			"work, or upgrade the cluster to Kubernetes 1.36 or later", facts.Version)
 	}
 	more, err := v.chooseForHome(platform, facts)
-	return v, append(notes, more...), err
+	if err != nil {
+		return v, nil, err
+	}
+	if why := cannotMark(v, facts); why != "" && ptr.Deref(v.Marker, false) {
+		if given.Marker != nil {
+			return v, nil, fmt.Errorf("pods cannot be marked here, because %s: leave marker out of the values", why)
+		}
+		v.Marker = nil
+		note := "pods are marked no more, because " + why
+		if v.Scheduler == Extender {
+			note += ": run kubectl lodestone install --configure-scheduler again on each control-plane node, so that kube-scheduler asks about " +
+				"every pod"
+		}
+		more = append(more, note)
+	}
+	return v, append(notes, more...), nil
 }
 
 // released matches the versions of releases.
@@ -226,7 +253,7 @@ func (v *Values) chooseForHome(platform Platform, facts Facts) (notes []string, 
 	}
 	switch v.Scheduler {
 	case Extender:
-		v.KubeScheduler = ""
+		v.KubeScheduler, v.KubeSchedulerImage = "", ""
 	case Second:
 		if v.KubeScheduler == "" {
 			v.KubeScheduler = upstream(facts.Version)
