@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -68,10 +69,15 @@ func TestWhatIsThereOutlivesAnUpgradeAndTheWayBack(t *testing.T) {
 	b.counts(t, "moving")
 	b.serves(t, "upgraded")
 
+	b.deploys(t, "moving-back")
+	back := b.moves(t, "moving-back")
+	b.reaches(t, back, v1alpha1.MovePreCopy)
 	again := b.objects(t)
 	b.replace(t, this, earlier)
 	b.holds(t, kept)
 	b.holds(t, again)
+	b.reaches(t, back, v1alpha1.MoveDone)
+	b.counts(t, "moving-back")
 	b.serves(t, "back")
 	b.empties(t)
 }
@@ -329,9 +335,11 @@ func (b *bed) serves(t *testing.T, name string) {
 // movers and the pods, and without the volumes of its claim.
 func (b *bed) objects(t *testing.T) map[string]string {
 	t.Helper()
-	found, moved := map[string]string{}, "no claim"
-	if claim := await.Claim(t, b.Home.Client(), shop, "moving"); claim != nil {
-		moved = string(claim.UID)
+	found, moved := map[string]string{}, []string{}
+	for _, name := range []string{"moving", "moving-back"} {
+		if claim := await.Claim(t, b.Home.Client(), shop, name); claim != nil {
+			moved = append(moved, string(claim.UID))
+		}
 	}
 	for cluster, kinds := range map[*testbed.Cluster]string{
 		b.Home: "persistentvolumeclaims,persistentvolumes,pods,nodes,remoteclusters",
@@ -342,7 +350,8 @@ func (b *bed) objects(t *testing.T) map[string]string {
 		require.NoError(t, err)
 		for line := range strings.Lines(output) {
 			object, uid, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if !strings.Contains(object, "/mov") && !strings.Contains(object, moved) {
+			ofMove := func(uid string) bool { return strings.Contains(object, uid) }
+			if !strings.Contains(object, "/mov") && !slices.ContainsFunc(moved, ofMove) {
 				found[cluster.Name()+" "+object] = uid
 			}
 		}
@@ -363,7 +372,7 @@ func (b *bed) holds(t *testing.T, kept map[string]string) {
 		switch name := claim.Name; name {
 		case "free":
 			assert.Equal(t, corev1.ClaimPending, claim.Status.Phase, "nobody uses it")
-		case "moving":
+		case "moving", "moving-back":
 		default:
 			assert.Equal(t, corev1.ClaimBound, claim.Status.Phase, name)
 			b.counts(t, name)
