@@ -1,6 +1,10 @@
 package install
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +41,21 @@ func TestPlatformsAreToldApart(t *testing.T) {
 	} {
 		assert.Equal(t, row.want, Detect(row.facts), name)
 	}
+}
+
+func TestVersionsOfKubernetesThatNobodyTried(t *testing.T) {
+	for version, tried := range map[string]bool{"v1.34.0": true, "v1.37.2-eks-1": true, "v1.33.9": false, "v1.38.0": false, "v2.35.0": false, "main": true} {
+		assert.Equal(t, tried, untried(version) == "", version)
+	}
+	programs, err := filepath.Glob("../../e2e/programs/kubernetes-1.*.mod")
+	require.NoError(t, err)
+	for _, program := range programs {
+		version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(program), "kubernetes-"), ".mod")
+		assert.Empty(t, untried("v"+version+".0"), program)
+	}
+	chart, err := os.ReadFile("../../deploy/chart/files/Chart.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(chart), fmt.Sprintf(">=1.%d", oldestTried))
 }
 
 func kubeadm() Facts {

@@ -1,11 +1,13 @@
 package install
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiversion "k8s.io/apimachinery/pkg/util/version"
 )
 
 // Platform is what made a cluster, as far as that changes how Lodestone is installed there.
@@ -73,6 +75,21 @@ func (p Platform) ownScheduler() bool { return p == Kind || p == Kubeadm }
 
 // tried says that tests of this project run on the platform.
 func (p Platform) tried() bool { return p == Kind || p == Kubeadm }
+
+// The minor versions of Kubernetes 1 that tests of this project run on: those of e2e/programs, and of the chart.
+const oldestTried, newestTried = 34, 37
+
+// untried says that tests of this project run on older, or newer, versions of Kubernetes alone; empty if they run on this one. It is pure.
+func untried(version string) string {
+	parsed, err := apiversion.ParseGeneric(version)
+	if err != nil {
+		return ""
+	}
+	if minor := int(parsed.Minor()); parsed.Major() == 1 && minor >= oldestTried && minor <= newestTried {
+		return ""
+	}
+	return fmt.Sprintf("Lodestone has not been tried on Kubernetes %s, but on 1.%d to 1.%d (docs/support.md)", version, oldestTried, newestTried)
+}
 
 // foreignNodes returns the names of nodes that a virtual kubelet of others provides.
 func foreignNodes(nodes []corev1.Node) (names []string) {

@@ -182,6 +182,9 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 			"kubectl lodestone "+
 			"doctor (docs/support.md says what was seen where)", platform.adjective()))
 	}
+	if text := untried(facts.Version); text != "" {
+		notes = append(notes, text)
+	}
 	constrained := slices.Contains(facts.Groups, constraints)
 	if v.OpenShift == nil && constrained {
 		v.OpenShift = ptr.To(true)
