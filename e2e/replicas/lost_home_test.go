@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,10 +36,12 @@ func goesOn(t *testing.T, namespace string, number int) (n int) {
 
 // TestTheOwnerOfWestKeepsWhatALostHomeHadThere ends with a home that comes back, and is peered again.
 func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
-	copied, there := space(t), space(t)
+	copied, there, taken := space(t), space(t), space(t)
 	counts(t, copied, virtual, keys.Home)
 	counts(t, there, virtual, "west")
+	counts(t, taken, virtual, keys.Home)
 	sealed(t, replicate(t, copied, "west"), time.Time{})
+	sealed(t, replicate(t, taken, "west"), time.Time{})
 	home, err := bed.HomeID(t.Context())
 	require.NoError(t, err)
 
@@ -81,8 +84,22 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	// Whoever stops before the pods have ended goes on by the same command.
 	code, _, _ = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes", "--timeout", "300ms")
 	assert.Equal(t, 1, code)
+	// Somebody in west has a claim of that name: it is left, and made once that is gone.
+	stranger := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: *before.Spec.DeepCopy()}
+	stranger.Spec.VolumeName, stranger.Spec.DataSource, stranger.Spec.DataSourceRef = "", nil, nil
+	strangers := bed.West.Client().CoreV1().PersistentVolumeClaims(taken)
+	_, err = strangers.Create(t.Context(), stranger, metav1.CreateOptions{})
+	require.NoError(t, err)
 	code, out, said = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
 	require.Zero(t, code, said)
+	assert.NotContains(t, out, "adopted in namespace "+taken)
+	assert.Contains(t, said, "namespace "+taken+" is not this cluster's own yet")
+	require.NoError(t, strangers.Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	await.Until(t, "the claim of the same name is gone", func() bool { return await.Claim(t, bed.West.Client(), taken, "data") == nil })
+	code, again, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
+	require.Zero(t, code, said)
+	assert.Contains(t, again, "persistentvolumeclaim/data adopted in namespace "+taken)
+	assert.NotContains(t, said, "is not this cluster's own yet")
 	for _, namespace := range []string{copied, there} {
 		assert.Contains(t, out, "persistentvolumeclaim/data adopted in namespace "+namespace)
 	}

@@ -127,12 +127,18 @@ func (a *adoption) run(ctx context.Context) error {
 	if facts, err = a.gather(ctx); err != nil {
 		return err
 	}
+	again := map[string]bool{}
 	for _, line := range Plan(facts) {
+		again[line.Namespace] = again[line.Namespace] || line.Again
 		if err := a.adopt(ctx, line); err != nil {
 			return err
 		}
 	}
 	for _, namespace := range facts.Namespaces {
+		if again[namespace] {
+			a.Say("namespace %s is not this cluster's own yet, so that the command can be run again for what is left there: do what the plan says", namespace)
+			continue
+		}
 		if err := a.own(ctx, namespace); err != nil {
 			return err
 		}

@@ -48,6 +48,10 @@ type Line struct {
 	Namespace, Claim string
 	Verb             Verb
 	Why              string
+	// Again says that the user can mend that, and run the command again.
+	Again bool
+	// Alone is a newer version that has this claim alone, where it is made of one of the moment of others.
+	Alone *Line
 	// Kept is the claim that is kept.
 	Kept *corev1.PersistentVolumeClaim
 	// Version is the name of the version that it is made of, which says Seal of itself and has RestoreSize.
@@ -142,6 +146,14 @@ func made(f Facts, has map[string]*corev1.PersistentVolumeClaim) (lines []Line) 
 		}
 	}
 	for _, v := range versions {
+		for i := range lines {
+			if line := &lines[i]; line.Verb == Make && len(line.Seal.Group) > 1 && len(v) == 1 && len(v[0].Seal.Group) < 2 &&
+				v[0].key() == line.key() && v[0].Seal.Cut.After(line.Seal.Cut) && (line.Alone == nil || v[0].Seal.Cut.After(line.Alone.Seal.Cut)) {
+				line.Alone = &v[0]
+			}
+		}
+	}
+	for _, v := range versions {
 		for _, line := range v {
 			if planned[line.key()] || has[line.key()] != nil {
 				continue
@@ -204,10 +216,10 @@ func madeOf(f Facts, has map[string]*corev1.PersistentVolumeClaim, v version) (l
 		case claim != nil && claim.Annotations[keys.AdoptedFrom] != "":
 			line.Verb, line.Why = Leave, "it was made of VolumeSnapshot "+claim.Annotations[keys.AdoptedFrom]+" before"
 		case claim != nil:
-			line.Verb, line.Why = Leave, "a claim of that name is there already: rename or delete that one, and run the command again"
+			line.Verb, line.Again, line.Why = Leave, true, "a claim of that name is there already: delete that one, and run the command again"
 		case !slices.Contains(f.Classes, line.Seal.Class):
-			line.Verb, line.Why = Leave, fmt.Sprintf("storage class %s of its copy is gone: make it again, and run the command again",
-				line.Seal.Class)
+			line.Verb, line.Again, line.Why = Leave, true, fmt.Sprintf("storage class %s of its copy is gone: make it again, and run the command "+
+				"again", line.Seal.Class)
 		default:
 			continue
 		}
@@ -244,8 +256,13 @@ func (l Line) Text(now time.Time) string {
 		}
 		return text
 	case Make:
-		return fmt.Sprintf("made of version %d, which has what was written in %s until %s (%s ago), of class %s", l.Seal.Number,
+		text := fmt.Sprintf("made of version %d, which has what was written in %s until %s (%s ago), of class %s", l.Seal.Number,
 			place(l.Seal.Primary), l.Seal.Cut.UTC().Format(time.RFC3339), duration.HumanDuration(now.Sub(l.Seal.Cut)), l.Seal.Class)
+		if l.Alone != nil {
+			text += fmt.Sprintf(", of one moment with the others; VolumeSnapshot %s has this claim alone until %s: delete those of its group if "+
+				"that is better", l.Alone.Version, l.Alone.Seal.Cut.UTC().Format(time.RFC3339))
+		}
+		return text
 	case Leave:
 	}
 	return "left: " + l.Why

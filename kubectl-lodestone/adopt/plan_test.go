@@ -103,7 +103,7 @@ func TestEachClaimOfALostHomeIsKeptMadeOrLeftForAReason(t *testing.T) {
 		{"f-lost", "made of version 3, which has what was written in the home cluster until 2026-11-27T08:53:00Z (7m ago), of class fast"},
 		{"g-forged-v1", `left: the VolumeSnapshot of that name is a version, and does not say of what: a version says that it is of claim ` +
 			`"../etc", which is no name`},
-		{"h-owners", "left: a claim of that name is there already: rename or delete that one, and run the command again"},
+		{"h-owners", "left: a claim of that name is there already: delete that one, and run the command again"},
 		{"i-before", "left: it was made of VolumeSnapshot i-before-v1 before"},
 		{"j-class", "left: storage class gone of its copy is gone: make it again, and run the command again"},
 		{"k-slot", "left: it has version 3 of claim data, with what was written in the home cluster until 2026-11-27T08:53:00Z: to keep it " +
@@ -147,8 +147,9 @@ func TestClaimsOfOneMomentAreMadeOfTheSameVersion(t *testing.T) {
 	}{
 		"the newest whole one": {snapshots: []volumesnapshot.Snapshot{of("data", 1), of("wal", 1), of("data", 2), of("wal", 2), of("data", 3)},
 			want: map[string]string{"data": "made of version 2", "wal": "made of version 2"}},
-		"a later one of one of them does not count": {snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 2), version(t, "data", 4)},
-			want: map[string]string{"data": "made of version 2", "wal": "made of version 2"}},
+		"a later one of one of them does not count, and is named": {
+			snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 2), version(t, "data", 4)},
+			want:      map[string]string{"data": "VolumeSnapshot data-v4 has this claim alone until", "wal": "made of version 2"}},
 		"none is whole": {snapshots: []volumesnapshot.Snapshot{of("data", 2), of("wal", 3)}, want: map[string]string{
 			"data": "left: no version of claims data, wal, which are of one moment, is whole here",
 			"wal":  "left: no version of claims data, wal, which are of one moment, is whole here"}},

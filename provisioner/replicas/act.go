@@ -106,6 +106,12 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		if err != nil {
 			return err
 		}
+		if f := r.Point.Freeze; r.Point.Held() {
+			// An API server that does not answer keeps no application frozen for longer than it may be.
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, f.Since.Add(f.Limit))
+			defer cancel()
+		}
 		if r.Point.Group != nil {
 			return c.groupOf(r).Take(ctx, at)
 		}
@@ -204,7 +210,7 @@ func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Re
 	}
 	if w.record != nil {
 		c.Metrics.saved(w.record.record, next)
-		if w.record.record.Point != nil && next.Point == nil {
+		if was := w.record.record.Point; was != nil && was.Stage != record.Clean && (next.Point == nil || next.Point.Stage == record.Clean) {
 			c.wakeNext()
 		}
 	}

@@ -124,6 +124,17 @@ func (a *automatic) noteSilent() (answering []string) {
 	return answering
 }
 
+// seenOf returns what is known of a claim, and where its data is, from caches.
+func (c *Controller) seenOf(namespace, name string) (seen decide.AffectedClaim) {
+	seen.Claim = controller.Get[corev1.PersistentVolumeClaim](c.Sources.Claims, namespace+"/"+name)
+	if seen.Claim != nil {
+		if volume := controller.Get[corev1.PersistentVolume](c.Sources.Volumes, seen.Claim.Spec.VolumeName); volume != nil {
+			seen.At = volume.Labels[keys.Cluster]
+		}
+	}
+	return seen
+}
+
 // outage observes what decides whether a claim fails over. All of it is from caches: what may do harm is asked for again by the failover.
 func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, seen *attempts, answering []string) decide.Outage {
 	o := decide.Outage{Replica: replica, Now: time.Now(), Record: r}
@@ -133,13 +144,7 @@ func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, se
 	o.Moving = seen.tried != "" && o.Now.Sub(seen.at) < takenUp
 	for i := range r.Len() {
 		part := r.At(i)
-		affected := decide.AffectedClaim{Claim: controller.Get[corev1.PersistentVolumeClaim](a.Sources.Claims, replica.Namespace+"/"+part.Claim)}
-		if affected.Claim != nil {
-			if volume := controller.Get[corev1.PersistentVolume](a.Sources.Volumes, affected.Claim.Spec.VolumeName); volume != nil {
-				affected.At = volume.Labels[keys.Cluster]
-			}
-		}
-		o.Claims = append(o.Claims, affected)
+		o.Claims = append(o.Claims, a.seenOf(replica.Namespace, part.Claim))
 		o.Moving = o.Moving || a.Moving(part.ClaimUID)
 	}
 	o.At = o.Claims[0].At

@@ -180,6 +180,7 @@ func (c *Controller) ClusterChanged(cluster string, _ bool) {
 			c.queue.Add(replicaKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID})
 		}
 	}
+	c.wakeNext()
 }
 
 func (c *Controller) replicaOf(key replicaKey) *activeReplica {
@@ -263,9 +264,15 @@ func (c *Controller) step(ctx context.Context, w *activeReplica) (after time.Dur
 	return 0, false
 }
 
+// isAway says whether a cluster cannot be asked now.
+func (c *Controller) isAway(cluster string) bool {
+	_, why := c.sites.Reach(cluster)
+	return why != ""
+}
+
 // wakeNext has those looked at whose turn it is to begin a point.
 func (c *Controller) wakeNext() {
-	for _, r := range c.Records.turns(time.Now()) {
+	for _, r := range c.Records.turns(time.Now(), c.isAway) {
 		c.queue.Add(replicaKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID})
 	}
 }

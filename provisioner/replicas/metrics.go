@@ -26,7 +26,7 @@ type Metrics struct {
 // replicaGauge is the state of a replica.
 type replicaGauge struct {
 	state string
-	// cut is the moment of its newest version; zero: it has none, or is paused.
+	// cut is the moment of its newest version; zero: it has none, or none newer is wanted.
 	cut time.Time
 	rpo time.Duration
 }
@@ -66,9 +66,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 
 // saved counts what a new record has that the one before had not.
 func (m *Metrics) saved(before, after *record.Record) {
-	if len(after.Sealed) > len(before.Sealed) {
+	// One that failed, and that the standby's owner keeps, is going: it counts as none.
+	if last, now := before.Newest(), after.Newest(); now != nil && (last == nil || now.Number > last.Number) {
 		m.points.WithLabelValues(sealed).Inc()
-		m.sent.Add(float64(after.Newest().AllSent()))
+		m.sent.Add(float64(now.AllSent()))
 	}
 	if after.Failures > before.Failures {
 		m.points.WithLabelValues(failed).Inc()
@@ -86,10 +87,19 @@ func (m *Metrics) observe(o decide.Observation, status v1alpha1.VolumeReplicaSta
 	case meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ReplicaHealthy):
 		seen.state = healthy
 	}
-	if o.Record != nil && o.Record.Newest() != nil && !o.Replica.Spec.Paused {
+	if o.Record != nil && o.Record.Newest() != nil && !isOver(o, status) {
 		seen.cut = o.Record.Newest().Cut
 	}
 	m.replicas[o.Replica.UID] = seen
+}
+
+// isOver says whether no newer version is to be made until somebody does something: how old the newest one is means nothing then.
+func isOver(o decide.Observation, status v1alpha1.VolumeReplicaStatus) bool {
+	if o.Replica.Spec.Paused || o.Replica.DeletionTimestamp != nil {
+		return true
+	}
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaHealthy)
+	return condition != nil && (condition.Reason == decide.SameCluster || condition.Reason == decide.ClaimGone)
 }
 
 func (m *Metrics) forget(replica types.UID) {
@@ -102,7 +112,7 @@ var (
 	known = prometheus.NewDesc("lodestone_provisioner_replicas", "VolumeReplicas, by state: healthy, unhealthy or paused.",
 		[]string{"state"}, nil)
 	lag = prometheus.NewDesc("lodestone_provisioner_replica_lag_ratio", "How old the newest sealed version is, as a part of its RPO, of the "+
-		"replica of which that is most; 0 without any. Those that are paused do not count.", nil, nil)
+		"replica of which that is most; 0 without any. Those that are paused or removed, or of which no newer one can be made, do not count.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

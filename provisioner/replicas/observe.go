@@ -43,6 +43,9 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		w.holding = false
 		return o, nil
 	}
+	if o.Replica == nil {
+		c.Records.leave(w.uid)
+	}
 	o.Record, o.Kept = w.record.record, w.keeps(o.Now)
 	r := o.Record
 	o.Claims = make([]decide.Claim, r.Len())
@@ -53,7 +56,10 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		}
 		o.Moving = o.Moving || c.Moving(claim)
 	}
-	o.MayBegin = o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now)
+	if its := c.seenOf(r.Namespace, r.Claim); its.Claim != nil && its.Claim.UID == r.ClaimUID {
+		o.At = its.At
+	}
+	o.MayBegin = o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now, c.isAway)
 	w.sees(r, o.Now)
 	if r.Point == nil || !r.Point.Held() || r.Point.Stage == record.Thaw && !r.Point.Owed() || r.Point.Stage == record.Clean {
 		w.hold, w.holding = decide.Unknown, false

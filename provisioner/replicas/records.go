@@ -25,11 +25,13 @@ type Records struct {
 	records map[types.UID]*record.Record
 	// waiting are those whose next point is due and waits until fewer are being made.
 	waiting map[types.UID]decide.Turn
+	// left are those whose VolumeReplica is gone.
+	left map[types.UID]bool
 }
 
 // NewRecords returns empty Records.
 func NewRecords() *Records {
-	return &Records{records: map[types.UID]*record.Record{}, waiting: map[types.UID]decide.Turn{}}
+	return &Records{records: map[types.UID]*record.Record{}, waiting: map[types.UID]decide.Turn{}, left: map[types.UID]bool{}}
 }
 
 // Uses says whether a replica has, or may have, something in a namespace of a cluster.
@@ -43,14 +45,37 @@ func (r *Records) Uses(cluster, namespace string) bool {
 	return false
 }
 
-// Named returns the record of the replica of a name, nil if there is none.
-func (r *Records) Named(namespace, name string) *record.Record {
-	for _, known := range r.all() {
-		if known.Namespace == namespace && known.Name == name {
-			return known
+// Named returns the record of the replica of a name, nil if there is none. One of a VolumeReplica that is gone is not meant: it may be
+// there for as long as the standby's owner keeps its versions, beside that of another one of the name.
+func (r *Records) Named(namespace, name string) (found *record.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, known := range r.records {
+		if known.Namespace != namespace || known.Name != name || r.left[uid] {
+			continue
 		}
+		if found != nil {
+			return nil // which one is meant is not known yet
+		}
+		found = known
 	}
-	return nil
+	return found
+}
+
+// leave notes that the VolumeReplica of a record is gone.
+func (r *Records) leave(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.records[uid] != nil {
+		r.left[uid] = true
+	}
+}
+
+// Of returns the record of a replica, nil if there is none.
+func (r *Records) Of(uid types.UID) *record.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.records[uid]
 }
 
 // In returns how many claims have their copy in a cluster.
@@ -63,10 +88,11 @@ func (r *Records) In(cluster string) (n int) {
 	return n
 }
 
-// points is how many points are being made: one of several claims counts for each of them, since each has movers of its own.
-func (r *Records) points() (n int) {
+// points is how many points are being made: one of several claims counts for each of them, since each has movers of its own. One that
+// waits for a cluster which is away holds up no others, nor does one that is over but for what is removed.
+func (r *Records) points(away func(cluster string) bool) (n int) {
 	for _, known := range r.all() {
-		if known.Point != nil {
+		if p := known.Point; p != nil && p.Stage != record.Clean && !away(p.Source.Cluster) && !away(known.Head.Cluster) {
 			n += known.Len()
 		}
 	}
@@ -74,8 +100,8 @@ func (r *Records) points() (n int) {
 }
 
 // hasTurn says whether a replica may begin a point now.
-func (r *Records) hasTurn(turn decide.Turn, now time.Time) bool {
-	free := mostPoints - r.points()
+func (r *Records) hasTurn(turn decide.Turn, now time.Time, away func(cluster string) bool) bool {
+	free := mostPoints - r.points(away)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if waits, ok := r.waiting[turn.UID]; ok {
@@ -97,8 +123,8 @@ func (r *Records) awaitTurn(turn decide.Turn, waits bool) {
 }
 
 // turns returns the records of those that wait and have their turn now.
-func (r *Records) turns(now time.Time) (next []*record.Record) {
-	free := mostPoints - r.points()
+func (r *Records) turns(now time.Time, away func(cluster string) bool) (next []*record.Record) {
+	free := mostPoints - r.points(away)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, uid := range decide.Turns(slices.Collect(maps.Values(r.waiting)), now, free) {
@@ -115,6 +141,7 @@ func (r *Records) set(uid types.UID, next *record.Record) {
 	if next == nil {
 		delete(r.records, uid)
 		delete(r.waiting, uid)
+		delete(r.left, uid)
 	} else {
 		r.records[uid] = next
 	}

@@ -50,6 +50,7 @@ func TestTheStatusSaysHowOldTheNewestVersionIsAndWhatKeepsTheNext(t *testing.T) 
 		"points fail": {age: time.Minute, tune: func(o *decide.Observation) { o.Record.Failures, o.Record.Why = 2, "no room" },
 			healthy: metav1.ConditionFalse, within: metav1.ConditionTrue, reason: decide.PointFailed, says: "the last 2 points failed: no room",
 			changesByItself: true, versions: 2},
+		"a clock was ahead": {age: -time.Hour, healthy: metav1.ConditionTrue, within: metav1.ConditionUnknown, reason: decide.Sealed, versions: 2},
 		"nothing is sealed": {tune: func(o *decide.Observation) { o.Record.Sealed = nil }, healthy: metav1.ConditionFalse,
 			within: metav1.ConditionUnknown, reason: decide.Seeding},
 		"it has not begun": {tune: func(o *decide.Observation) { o.Record = nil },
@@ -79,6 +80,54 @@ func TestTheStatusSaysHowOldTheNewestVersionIsAndWhatKeepsTheNext(t *testing.T) 
 			}
 		})
 	}
+}
+
+func TestTheStatusNamesTheStandbyAsPrimaryOnceTheClaimIsThere(t *testing.T) {
+	o := seen(time.Minute)
+	o.Replica.Status.Primary = "east"
+	status, _ := statusOf(o, decide.Step{})
+	assert.Equal(t, "east", status.Primary)
+	o.At = "west"
+	status, _ = statusOf(o, decide.Step{})
+	assert.Equal(t, "west", status.Primary)
+}
+
+func TestAPointThatFailedAndIsKeptCountsAsNoVersion(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m, err := NewMetrics(registry)
+	require.NoError(t, err)
+	points := func() (sealed, failed, sent float64) {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				switch value := metric.GetCounter().GetValue(); {
+				case family.GetName() == "lodestone_provisioner_replica_sent_bytes_total":
+					sent = value
+				case family.GetName() == "lodestone_provisioner_replica_points_total" && metric.GetLabel()[0].GetValue() == "sealed":
+					sealed = value
+				case family.GetName() == "lodestone_provisioner_replica_points_total":
+					failed = value
+				}
+			}
+		}
+		return sealed, failed, sent
+	}
+	version := func(number, sent int64, going bool) record.Version {
+		return record.Version{Number: number, Content: record.Content{Sent: sent}, Going: going}
+	}
+	first, kept := &record.Record{}, &record.Record{Failures: 1, Sealed: []record.Version{version(1, 5, true)}}
+	m.saved(first, kept)
+	sealed, failed, sent := points()
+	assert.Equal(t, []float64{0, 1, 0}, []float64{sealed, failed, sent}, "the first of all points failed, and its snapshot is kept")
+	next := kept.Clone()
+	next.Sealed = append(next.Sealed, version(2, 7, false))
+	m.saved(kept, next)
+	last := next.Clone()
+	last.Sealed = append(last.Sealed, version(3, 9, true))
+	m.saved(next, last)
+	sealed, _, sent = points()
+	assert.Equal(t, []float64{1, 7}, []float64{sealed, sent})
 }
 
 func TestTheReplicaThatIsFurthestBehindIsMeasured(t *testing.T) {
@@ -113,6 +162,12 @@ func TestTheReplicaThatIsFurthestBehindIsMeasured(t *testing.T) {
 	lag, states := measured()
 	assert.InDelta(t, 3, lag, 0.01)
 	assert.Equal(t, map[string]float64{"healthy": 1, "unhealthy": 1, "paused": 1}, states)
+	// No newer version of these is made until somebody does something.
+	in("d", 9*time.Hour, false, decide.Step{Reason: decide.SameCluster, Say: "it failed over"})
+	in("e", 9*time.Hour, false, decide.Step{Reason: decide.ClaimGone, Say: "it was deleted"})
+	in("f", -time.Hour, false, decide.Step{})
+	lag, _ = measured()
+	assert.InDelta(t, 3, lag, 0.01)
 	m.forget("b")
 	lag, _ = measured()
 	assert.InDelta(t, 0.5, lag, 0.01)

@@ -20,6 +20,9 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
+// earlierAgain is when a claim whose VolumeReplica is of an earlier one is looked at again.
+const earlierAgain = 5 * time.Minute
+
 // runWanted makes the VolumeReplicas that classes and claims ask for, until ctx ends.
 func (c *Controller) runWanted(ctx context.Context) error {
 	queue := controller.NewQueue[types.NamespacedName](controller.QueueConfig{
@@ -79,6 +82,11 @@ func (c *Controller) want(ctx context.Context, key types.NamespacedName) (time.D
 			c.Recorder.Eventf(claim, corev1.EventTypeWarning, "NotReplicated", "no second copy is kept: there is another VolumeReplica %q: make "+
 				"one of another name by kubectl lodestone replicate", wanted.Name)
 			return 0, nil
+		}
+		if known := c.Records.Of(have.UID); known != nil && known.ClaimUID != claim.UID {
+			c.Recorder.Eventf(claim, corev1.EventTypeWarning, "NotReplicated", "no second copy is kept: VolumeReplica %q is of an earlier claim of "+
+				"this name: delete it once nothing that it has sealed is needed, and one for this claim is made", wanted.Name)
+			return earlierAgain, nil
 		}
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
 		c.Recorder.Eventf(claim, corev1.EventTypeWarning, "NotReplicated", "no second copy is kept: %v", err)

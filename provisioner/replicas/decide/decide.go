@@ -27,6 +27,8 @@ type Observation struct {
 	// Replica is nil if there is none any more, Record is nil before it has begun.
 	Replica *v1alpha1.VolumeReplica
 	Record  *record.Record
+	// At is the cluster that has the data of the first claim, empty if that is not known.
+	At string
 	// Moving says that a move holds the claim.
 	Moving bool
 	// FailedOver is when the last failover of the claim began that is not over, zero if there is none.
@@ -239,8 +241,6 @@ const (
 	askAgain = 15 * time.Second
 	// KeptFor is for how long a version counts as kept before it is asked for again whether it may go.
 	KeptFor = 10 * time.Minute
-	// mostVersions is how many versions a record has room for if the standby's owner keeps them.
-	mostVersions = 1000
 )
 
 // Next returns the next step of a replica.
@@ -262,6 +262,10 @@ func Next(o Observation) Step {
 		return remove(o)
 	case r.Point != nil:
 		return point(o)
+	case o.FailedOver.After(r.FailedOver) && !o.Moving:
+		next := r.Clone()
+		next.Epoch, next.FailedOver = r.Epoch+1, o.FailedOver
+		return Step{Action: Save{next}}
 	}
 	keep := keepVersions
 	if r.Slots {
@@ -296,13 +300,13 @@ func begin(o Observation, action Action) Step {
 func idle(o Observation) Step {
 	r := o.Record
 	switch wait := Due(o).Sub(o.Now); {
-	case o.Replica.Spec.Paused:
-		return Step{Say: "no point is made: spec.paused is set", Reason: Paused}
 	case o.Moving:
 		return Step{Say: "the claim is being moved: the next point is made after that", Reason: Moving, After: seldom}
-	case o.Refused.Text != "":
+	case o.Replica.Spec.Paused:
+		return Step{Say: "no point is made: spec.paused is set", Reason: Paused}
+	case o.Refused.Text != "" && o.Now.Sub(o.RefusedAt) < askAgain:
 		return begin(o, BeginPoint{})
-	case len(r.Sealed) >= mostVersions:
+	case r.Full():
 		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, which cluster %s does not let go, and no more are remembered: "+
 			"raise spec.rpo", len(r.Sealed), r.Head.Cluster), Reason: Refused, After: seldom}
 	case wait > 0 && r.Failures > 0:
@@ -331,15 +335,19 @@ const (
 	lastRetry  = 15 * time.Minute
 )
 
+// Ahead says that a moment has not come yet: the clock that it was taken from was ahead, or the one of now is behind. Clocks of two
+// processes differ a little.
+func Ahead(moment, now time.Time) bool { return moment.Sub(now) > time.Minute }
+
 // Due is when the next point is to begin: so that it is sealed before the last one is older than the RPO, if it takes up to twice
-// as long as that one did, and no earlier than half the RPO after it.
+// as long as that one did, and no earlier than half the RPO after it. What a clock that was ahead says does not put it off.
 func Due(o Observation) time.Time {
 	due := time.Time{}
-	if last := o.Record.Newest(); last != nil {
+	if last := o.Record.Newest(); last != nil && !Ahead(last.Cut, o.Now) {
 		rpo := RPO(o.Replica)
 		due = last.Cut.Add(rpo - min(rpo/2, 2*last.Took))
 	}
-	if n := o.Record.Failures; n > 0 {
+	if n := o.Record.Failures; n > 0 && !Ahead(o.Record.Failed, o.Now) {
 		if again := o.Record.Failed.Add(min(firstRetry<<min(n-1, 10), lastRetry)); again.After(due) {
 			due = again
 		}
@@ -454,6 +462,10 @@ func remove(o Observation) Step {
 			return giveUp(o, "the VolumeReplica was deleted")
 		}
 		if step, ok := clean(o); ok {
+			if step.Reason == ClusterAway {
+				step.Reason, step.Say = BeingRemoved, step.Say+": what a point has made there cannot be removed; bring it back, or delete its "+
+					"RemoteCluster if it is gone for good"
+			}
 			return step
 		}
 		next := r.Clone()

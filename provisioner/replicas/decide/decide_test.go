@@ -2,6 +2,7 @@ package decide_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func observation(versions int) decide.Observation {
 		}}
 	for i := range versions {
 		name := fmt.Sprintf("v%d", i+1)
-		r.Sealed = append(r.Sealed, record.Version{Content: record.Content{Name: name, UID: types.UID(name)},
+		r.Sealed = append(r.Sealed, record.Version{Number: int64(i + 1), Content: record.Content{Name: name, UID: types.UID(name)},
 			Cut:  noon.Add(time.Duration(i-versions+1) * time.Minute),
 			Took: 30 * time.Second})
 		o.Sealed[name] = types.UID(name)
@@ -60,6 +61,11 @@ func TestTheNextPointBeginsInTimeForTheRPO(t *testing.T) {
 		"and later after more": {func(o *decide.Observation) {
 			o.Record.Sealed, o.Record.Failures, o.Record.Failed = nil, 100, noon
 		}, noon.Add(15 * time.Minute)},
+		"a clock that was ahead puts nothing off": {func(o *decide.Observation) {
+			o.Record.Sealed[1].Cut, o.Record.Failures, o.Record.Failed = noon.Add(time.Hour), 1, noon.Add(time.Hour)
+		}, time.Time{}},
+		"clocks differ a little": {func(o *decide.Observation) { o.Record.Sealed[1].Cut = noon.Add(10 * time.Second) },
+			noon.Add(9*time.Minute + 10*time.Second)},
 		"a failure makes nothing due earlier": {func(o *decide.Observation) { o.Record.Failures, o.Record.Failed = 1, noon },
 			noon.Add(9 * time.Minute)},
 	} {
@@ -92,6 +98,10 @@ func TestBetweenPoints(t *testing.T) {
 			due(o)
 			o.Refused, o.RefusedAt = decide.Refusal{Reason: decide.SameCluster, Text: "no"}, o.Now.Add(-time.Minute)
 		}, decide.BeginPoint{}, ""},
+		"it was refused a while ago, and as many are made as may be": {func(o *decide.Observation) {
+			due(o)
+			o.MayBegin, o.Refused, o.RefusedAt = false, decide.Refusal{Reason: decide.ClusterAway, Text: "away"}, o.Now.Add(-time.Minute)
+		}, nil, decide.Waiting},
 		"it has no finalizer": {func(o *decide.Observation) { o.Record, o.Replica.Finalizers = nil, nil }, decide.Adopt{}, ""},
 		"it has not begun":    {func(o *decide.Observation) { o.Record = nil }, decide.Begin{}, ""},
 	} {
@@ -222,18 +232,24 @@ func copies(task *moverapi.TaskStatus) decide.Observation {
 }
 
 func TestWhatIsNotWholeIsNotSealed(t *testing.T) {
-	verified := func(equal bool) *moverapi.TaskStatus {
-		return &moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done, Verified: &moverapi.Verified{Equal: equal,
-			SourceRoot: "a", TargetRoot: "a", Differences: []moverapi.Difference{{Path: "x", What: "its content differs"}}}}
+	verified := func(v moverapi.Verified) *moverapi.TaskStatus {
+		return &moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done, Verified: &v}
 	}
+	long := strings.Repeat("a", 2000)
 	for name, row := range map[string]struct {
 		o     decide.Observation
 		tune  func(*decide.Observation)
 		stage record.Stage
 		why   string
 	}{
-		"both are the same": {o: copies(verified(true)), stage: record.Settle},
-		"they differ":       {o: copies(verified(false)), stage: record.Clean, why: "differs from what was copied: x: its content differs"},
+		"both are the same": {o: copies(verified(moverapi.Verified{Equal: true, SourceRoot: "a", TargetRoot: "a"})), stage: record.Settle},
+		"they differ": {o: copies(verified(moverapi.Verified{SourceRoot: "a", TargetRoot: "a",
+			Differences: []moverapi.Difference{{Path: "x", What: "its content differs"}}})), stage: record.Clean,
+			why: "differs from what was copied: x: its content differs"},
+		"they differ, whatever is said": {o: copies(verified(moverapi.Verified{Equal: true, SourceRoot: "a", TargetRoot: "b"})),
+			stage: record.Clean, why: "differs from what was copied"},
+		"more is said than there is room for": {o: copies(verified(moverapi.Verified{Equal: true, SourceRoot: long, TargetRoot: long})),
+			stage: record.Clean, why: "differs from what was copied"},
 		"nothing says that": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Done}), stage: record.Clean,
 			why: "differs from what was copied"},
 		"the mover gave up": {o: copies(&moverapi.TaskStatus{Task: moverapi.Task{ID: "verify"}, State: moverapi.Failed, Error: "no room"}),
@@ -296,6 +312,45 @@ func TestAVersionThatItsClusterKeepsStaysAndGoesLater(t *testing.T) {
 	assert.Equal(t, decide.DropVersion{Name: "v2", UID: "v2"}, decide.Next(o).Action)
 }
 
+func TestAFailoverCountsAsAnotherPrimaryOnce(t *testing.T) {
+	o := observation(2)
+	o.FailedOver, o.Moving = noon, true
+	assert.NotEqual(t, decide.Moving, decide.Next(o).Action, "it is not committed")
+	o.Moving = false
+	save, ok := decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.EqualValues(t, 2, save.Record.Epoch)
+	o.Record = save.Record
+	_, again := decide.Next(o).Action.(decide.Save)
+	assert.False(t, again)
+}
+
+func TestARemovalThatWaitsForALostSourceSaysHowItEnds(t *testing.T) {
+	o := observation(1)
+	o.Replica.DeletionTimestamp = &metav1.Time{Time: noon}
+	o.Record.Last, o.Record.Point = 2, &record.Point{Number: 2, Stage: record.Clean, Cut: noon, Why: "the VolumeReplica was deleted"}
+	o.Source.Unusable = "cluster east does not answer"
+	step := decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Equal(t, decide.BeingRemoved, step.Reason)
+	assert.Contains(t, step.Say, "delete its RemoteCluster if it is gone for good")
+}
+
+func TestARecordIsFullBeforeItsSecretIs(t *testing.T) {
+	o := observation(0)
+	for i := range 2000 {
+		name := fmt.Sprintf("v%d-%s", i, strings.Repeat("x", 200))
+		o.Record.Sealed = append(o.Record.Sealed, record.Version{Content: record.Content{Name: name, UID: types.UID(name)}, Cut: noon})
+		if o.Record.Full() {
+			break
+		}
+	}
+	assert.Greater(t, len(o.Record.Sealed), 100)
+	assert.Less(t, len(o.Record.Sealed), 1500)
+	o.Now, o.Sealed = noon.Add(time.Hour), nil
+	assert.Equal(t, decide.Refused, decide.Next(o).Reason)
+}
+
 func TestARemovalSaysWhichVersionsTheirClusterKeeps(t *testing.T) {
 	o := observation(2)
 	o.Replica.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -324,6 +379,11 @@ func TestAPointThatFailsLeavesWhatItsClusterKeeps(t *testing.T) {
 	o.Claims[0].Seal = decide.Snapshot{Exists: true, UID: "s2"}
 	assert.Equal(t, decide.DropVersion{Name: name, UID: "s2"}, decide.Next(o).Action)
 	o.Kept = map[string]string{name: "kept"}
+	step := decide.Next(o)
+	assert.Nil(t, step.Action, "it may still be taken, and then it is of what the head has")
+	assert.Equal(t, decide.PointFailed, step.Reason)
+	assert.Contains(t, step.Say, "may still be taken")
+	o.Claims[0].Seal.Taken = true
 	save, ok := decide.Next(o).Action.(decide.Save)
 	require.True(t, ok)
 	assert.Nil(t, save.Record.Point)

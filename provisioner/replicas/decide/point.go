@@ -23,6 +23,8 @@ const (
 	// Validity is for how long the keys of a point can be used, and longest how long a point may take.
 	Validity = 30 * 24 * time.Hour
 	longest  = Validity - 24*time.Hour
+	// longestRoot is as long as the hash may be that a mover says: it is kept with each version.
+	longestRoot = 1024
 )
 
 // point is the next step of making a version.
@@ -268,7 +270,8 @@ func copyOne(o Observation, i int) (Step, bool) {
 		next.Point.At(i).Copied, next.Point.At(i).Sent = true, done.Progress.BytesSent
 		return Step{Action: Save{next}}, true
 	}
-	if v := done.Verified; v == nil || !v.Equal || v.TargetRoot == "" {
+	if v := done.Verified; v == nil || !v.Equal || v.TargetRoot == "" || v.SourceRoot != v.TargetRoot || len(v.TargetRoot) > longestRoot ||
+		len(v.Differences) > 0 || v.DifferencesLeftOff > 0 {
 		return giveUp(o, "the copy at the standby differs from what was copied"+sentence.Prefixed(": ", firstDifference(v))+
 			"; this point is not sealed, and the versions before it stay: see the health of the storage in both clusters"), true
 	}
@@ -500,8 +503,15 @@ func clean(o Observation) (Step, bool) {
 
 // dropSeal is the step by which the snapshot of a head goes that seals nothing.
 func dropSeal(o Observation, i int) (Step, bool) {
-	switch s := o.Claims[i].Seal; {
-	case o.Record.Point.Why == "" || o.Standby.Gone || !s.Exists || o.Kept[o.Record.SealName(i)] != "":
+	switch s, kept := o.Claims[i].Seal, o.Kept[o.Record.SealName(i)]; {
+	case o.Record.Point.Why == "" || o.Standby.Gone || !s.Exists:
+		return Step{}, false
+	case kept != "" && !s.Taken && !s.Wrong:
+		// It may still be taken, and says of what: the head must stay that.
+		return Step{Say: fmt.Sprintf("nothing is copied: the snapshot that was to seal point %d may still be taken, and may not be removed yet: "+
+			"%s; see the events of VolumeSnapshot %s/%s at the standby", o.Record.Point.Number, kept, o.Record.Head.Namespace,
+			o.Record.SealName(i)), Reason: PointFailed, After: seldom}, true
+	case kept != "":
 		return Step{}, false
 	case s.Leaving:
 		return wait("waiting until the snapshot at the standby is gone"), true

@@ -7,6 +7,8 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 // This file has what is different where the standby has no snapshots: versions are in two real claims, of which the head is written to
@@ -20,6 +22,13 @@ func isSlot(o Observation, i int) bool {
 // isMarked says whether a real claim says that it has a version.
 func isMarked(b *corev1.PersistentVolumeClaim) bool {
 	return b != nil && b.Annotations[keys.Seal] != ""
+}
+
+// says says whether a real claim says that it has what a version has. It does not where the record is of an earlier moment than the
+// standby, as after home was restored from a backup: then it may have been written to since.
+func says(b *corev1.PersistentVolumeClaim, version *record.Version) bool {
+	seal, err := volumesnapshot.DecodeSeal(b.Annotations[keys.Seal])
+	return err == nil && seal.Number == version.Number && seal.Cut.Equal(version.Cut)
 }
 
 // sealSlot has the head of a claim say of which version it is; false once it does. It was compared, and the movers have ended: what makes
@@ -40,7 +49,7 @@ func keepSlots(o Observation) (Step, bool) {
 	if o.Moving || o.Standby.Unusable != "" || o.Standby.Gone {
 		return Step{}, false
 	}
-	next, changed, lost := o.Record.Clone(), false, ""
+	next, changed, lost, another := o.Record.Clone(), false, "", ""
 	for i := range next.Len() {
 		part, seen := next.At(i), o.Claims[i]
 		for _, one := range []struct {
@@ -48,7 +57,13 @@ func keepSlots(o Observation) (Step, bool) {
 			b     *corev1.PersistentVolumeClaim
 		}{{&part.Head, seen.Head}, {&part.Slot, seen.Slot}} {
 			known, there := *one.known, isOurs(o, one.b, *one.known)
-			if known.UID == "" || there && one.b.DeletionTimestamp == nil {
+			if there && one.b.DeletionTimestamp == nil {
+				if next.LoseSlotUnless(i, known.UID, func(v *record.Version) bool { return says(one.b, v) }) > 0 {
+					changed, another = true, known.Key().String()
+				}
+				continue
+			}
+			if known.UID == "" {
 				continue
 			}
 			taken := one.b != nil && one.b.UID == known.UID && !there
@@ -74,7 +89,11 @@ func keepSlots(o Observation) (Step, bool) {
 	}
 	next.Turn()
 	step := Step{Action: Save{next}}
-	if lost != "" {
+	switch {
+	case another != "":
+		step.Say, step.Reason = fmt.Sprintf("real claim %s at the standby does not say that it has the version that home knows: it was written "+
+			"to since, as where home was restored from a backup; that version counts no more", another), VersionLost
+	case lost != "":
 		step.Say, step.Reason = fmt.Sprintf("somebody deleted real claim %s at the standby, which had a version: the next point that is written "+
 			"there copies all again", lost), VersionLost
 	}

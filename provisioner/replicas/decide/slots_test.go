@@ -3,15 +3,18 @@ package decide_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
@@ -213,8 +216,19 @@ func (w *world) requireNoSlots() {
 	}
 }
 
+// sealed is what a real claim says that has a version.
+func sealed(t *testing.T, number int64, cut time.Time) string {
+	t.Helper()
+	seal := volumesnapshot.Seal{Namespace: "shop", Name: "data", UID: "c1", Primary: "home", Number: number, Cut: cut, Root: "a", Class: "fast",
+		Size: resource.MustParse("1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
+	text, err := seal.Encode()
+	require.NoError(t, err)
+	return text
+}
+
 // inSlots is an observation between two points of a replica with two versions in slots: the newest is in the slot.
-func inSlots() decide.Observation {
+func inSlots(t *testing.T) decide.Observation {
+	t.Helper()
 	o := observation(2)
 	r := o.Record
 	r.Slots, o.Sealed, r.ClaimUID = true, nil, "0f7b153b-4645-44d9-9d0e-f64b2f68c8bb"
@@ -223,8 +237,11 @@ func inSlots() decide.Observation {
 	}
 	r.Head.UID, r.Slot.UID = "v1", "v2" // as its versions
 	mine := map[string]string{keys.ReplicaOf: "r1"}
-	o.Claims[0].Head = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Head.Name, UID: "v1", Labels: mine}}
-	o.Claims[0].Slot = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Slot.Name, UID: "v2", Labels: mine}}
+	of := func(v int) map[string]string {
+		return map[string]string{keys.Seal: sealed(t, r.Sealed[v].Number, r.Sealed[v].Cut)}
+	}
+	o.Claims[0].Head = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Head.Name, UID: "v1", Labels: mine, Annotations: of(0)}}
+	o.Claims[0].Slot = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Slot.Name, UID: "v2", Labels: mine, Annotations: of(1)}}
 	return o
 }
 
@@ -243,6 +260,12 @@ func TestAVersionInASlotCountsUntilItIsWrittenTo(t *testing.T) {
 		"somebody deleted the older": {tune: func(o *decide.Observation) { o.Claims[0].Head = nil }, left: []types.UID{"v2"}, says: "deleted"},
 		"somebody deleted the newest": {tune: func(o *decide.Observation) { o.Claims[0].Slot = nil }, left: []types.UID{"v1"},
 			says: "somebody deleted real claim shop/pvc-0f7b153b-4645-44d9-9d0e-f64b2f68c8bb-"},
+		"the newest was written to since, for the record is of a backup": {tune: func(o *decide.Observation) {
+			o.Claims[0].Slot.Annotations = nil
+		}, left: []types.UID{"v1"}, head: "v2", says: "was written to since"},
+		"the older has another version": {tune: func(o *decide.Observation) {
+			o.Claims[0].Head.Annotations = map[string]string{keys.Seal: sealed(t, 7, noon)}
+		}, left: []types.UID{"v2"}, head: "v1", says: "was written to since"},
 		"somebody deletes the newest": {tune: func(o *decide.Observation) { o.Claims[0].Slot.DeletionTimestamp = gone },
 			left: []types.UID{"v1"}, head: "v2", says: "deleted"},
 		"a claim got the newest": {tune: func(o *decide.Observation) { o.Claims[0].Slot.Labels = nil }, left: []types.UID{"v1"}, renews: true},
@@ -250,7 +273,7 @@ func TestAVersionInASlotCountsUntilItIsWrittenTo(t *testing.T) {
 			renews: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := inSlots()
+			o := inSlots(t)
 			row.tune(&o)
 			step := decide.Next(o)
 			save, ok := step.Action.(decide.Save)
@@ -275,7 +298,8 @@ func TestAVersionInASlotCountsUntilItIsWrittenTo(t *testing.T) {
 }
 
 func TestAPointInSlotsIsGivenUpOnceTheClaimMayGetOne(t *testing.T) {
-	o := inSlots()
+	o := inSlots(t)
+	o.Claims[0].Head.Annotations = nil // it was written to
 	o.Record.Point = &record.Point{Number: 3, Stage: record.Seal, Cut: noon, Since: noon}
 	o.Moving = true
 	assert.Equal(t, decide.TakeSeal{}, decide.Next(o).Action, "other moves are in nobody's way")

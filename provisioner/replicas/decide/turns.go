@@ -24,9 +24,10 @@ func TurnOf(o Observation) Turn {
 	return w
 }
 
-// age is how old the newest version is, as a part of the RPO. One without a version comes when others are due that began with it.
+// age is how old the newest version is, as a part of the RPO. One without a version, or with one of a moment that has not come yet, comes
+// when others are due that began with it.
 func (w Turn) age(now time.Time) float64 {
-	if w.Cut.IsZero() {
+	if w.Cut.IsZero() || Ahead(w.Cut, now) {
 		return 1 + now.Sub(w.Since).Seconds()/w.RPO.Seconds()
 	}
 	return now.Sub(w.Cut).Seconds() / w.RPO.Seconds()

@@ -191,6 +191,7 @@ func (w *world) live(seen *decide.Claim, its *content) {
 	}
 	w.age(&seen.Snapshot)
 	w.age(&seen.Seal)
+	seen.Seal.Taken = seen.Seal.Taken || seen.Seal.Ready
 	if seen.Clone != nil && seen.Clone.DeletionTimestamp != nil && w.random.IntN(2) == 0 {
 		seen.Clone = nil
 	}
@@ -341,7 +342,7 @@ func (w *world) act(action decide.Action) {
 			require.False(w.t, o.Claims[i].Reader.Exists || o.Claims[i].Writer.Exists, "nobody has a head")
 		}
 		if w.slots != nil {
-			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: r.SealName(a.Claim)}
+			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: sealed(w.t, r.Point.Number, r.Point.Cut)}
 			break
 		}
 		name := r.SealName(a.Claim)

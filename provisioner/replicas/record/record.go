@@ -41,8 +41,9 @@ type Record struct {
 	// Slots says that versions are in real claims, without snapshots; see slots.go. Named counts the names that those were given.
 	Slots bool `json:"slots,omitempty"`
 	Named int  `json:"named,omitempty"`
-	// Epoch counts who was the primary.
-	Epoch int64 `json:"epoch"`
+	// Epoch counts the primaries: it grows with each failover. FailedOver is when the last one began that it counts.
+	Epoch      int64     `json:"epoch"`
+	FailedOver time.Time `json:"failedOver,omitzero"`
 	// Sealed are the versions, the oldest first.
 	Sealed []Version `json:"sealed,omitempty"`
 	// Last is the number of the last point that began, Point the one that is being made; nil: none is.
@@ -256,6 +257,22 @@ func (r *Record) Version(name string) *Version {
 		return nil
 	}
 	return &r.Sealed[i]
+}
+
+const (
+	// fewVersions always fit, whatever they are of.
+	fewVersions = 50
+	// mostBytes is how large a record may be before a point is made, whose own part comes to it: a Secret holds twice as much.
+	mostBytes = 512 << 10
+)
+
+// Full says whether there is no room for one more version, because the standby's owner keeps so many.
+func (r *Record) Full() bool {
+	if len(r.Sealed) <= fewVersions {
+		return false
+	}
+	data, err := Encode(r)
+	return err != nil || len(data) > mostBytes
 }
 
 // numbered is the name of what there is for a claim: those after the first one have their index.

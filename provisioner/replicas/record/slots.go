@@ -43,8 +43,13 @@ func (r *Record) Overwrite() {
 
 // LoseSlot no longer counts the versions that have what is in a real claim of a claim, and returns how many there were.
 func (r *Record) LoseSlot(i int, uid types.UID) (lost int) {
+	return r.LoseSlotUnless(i, uid, func(*Version) bool { return false })
+}
+
+// LoseSlotUnless is LoseSlot, but for versions that are kept.
+func (r *Record) LoseSlotUnless(i int, uid types.UID, kept func(*Version) bool) (lost int) {
 	before := len(r.Sealed)
-	r.Sealed = slices.DeleteFunc(r.Sealed, func(v Version) bool { return uid != "" && v.At(i).UID == uid })
+	r.Sealed = slices.DeleteFunc(r.Sealed, func(v Version) bool { return uid != "" && v.At(i).UID == uid && !kept(&v) })
 	return before - len(r.Sealed)
 }
 

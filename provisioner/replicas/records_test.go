@@ -1,0 +1,54 @@
+package replicas
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
+)
+
+// recordOf is the record of a replica with its copy in a cluster; a point of it is in a stage, empty: none is being made.
+func recordOf(uid types.UID, name, standby string, stage record.Stage) *record.Record {
+	r := &record.Record{UID: uid, Namespace: "shop", Name: name, Part: record.Part{Head: backing.Ref{Cluster: standby}}}
+	if stage != "" {
+		r.Point = &record.Point{Stage: stage, Session: record.Session{Source: backing.Ref{Cluster: "home"}}}
+	}
+	return r
+}
+
+func TestTheRecordOfAVolumeReplicaThatIsGoneIsNotThatOfItsName(t *testing.T) {
+	records := NewRecords()
+	old, now := recordOf("1", "data", "west", ""), recordOf("2", "data", "west", "")
+	records.set("1", old)
+	assert.Equal(t, old, records.Named("shop", "data"))
+	records.set("2", now)
+	assert.Nil(t, records.Named("shop", "data"), "which one is meant is not known yet")
+	records.leave("1")
+	assert.Equal(t, now, records.Named("shop", "data"))
+	records.set("2", nil)
+	assert.Nil(t, records.Named("shop", "data"))
+	assert.Equal(t, old, records.Of("1"), "what it has is still there")
+	records.set("1", nil)
+	records.leave("1")
+	assert.Empty(t, records.left)
+}
+
+func TestPointsThatWaitForAClusterHoldUpNoOthers(t *testing.T) {
+	records := NewRecords()
+	for i := range mostPoints {
+		uid := types.UID(rune('a' + i))
+		records.set(uid, recordOf(uid, string(uid), "west", record.Copy))
+	}
+	turn := decide.Turn{UID: "z", RPO: time.Hour, Since: time.Now()}
+	nobody := func(string) bool { return false }
+	assert.False(t, records.hasTurn(turn, time.Now(), nobody))
+	west := func(cluster string) bool { return cluster == "west" }
+	assert.True(t, records.hasTurn(turn, time.Now(), west))
+	records.set("a", recordOf("a", "a", "west", record.Clean))
+	assert.True(t, records.hasTurn(turn, time.Now(), nobody), "it is over but for what is removed")
+}
