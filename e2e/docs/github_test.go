@@ -215,7 +215,8 @@ func TestResultsOfEachJobHaveANameOfTheirOwn(t *testing.T) {
 	require.NotZero(t, uploads)
 }
 
-// TestWorkflowsRunAsTheWholeCheckDoes: with what .ci/run sets, the Go of the Dockerfile, which builds releases, and the home where caches are.
+// TestWorkflowsRunAsTheWholeCheckDoes: with what .ci/run sets, the Go of the Dockerfile, which builds releases, and the home that has
+// caches.
 func TestWorkflowsRunAsTheWholeCheckDoes(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
 	require.NoError(t, err)
