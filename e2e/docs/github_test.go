@@ -215,6 +215,17 @@ func TestResultsOfEachJobHaveANameOfTheirOwn(t *testing.T) {
 	require.NotZero(t, uploads)
 }
 
+// TestThePageNamesTheCosignThatSigns: commands of another version may not read its signatures.
+func TestThePageNamesTheCosignThatSigns(t *testing.T) {
+	workflow, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "release.yml"))
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "releasing.md"))
+	require.NoError(t, err)
+	signs := regexp.MustCompile(`cosign-release: (v\d+\.\d+\.\d+) `).FindSubmatch(workflow)
+	require.NotNil(t, signs)
+	assert.Contains(t, string(page), "cosign "+string(signs[1])+",")
+}
+
 // TestWorkflowsRunAsTheWholeCheckDoes: with what .ci/run sets, the Go of the Dockerfile, which builds releases, and the home that has
 // caches.
 func TestWorkflowsRunAsTheWholeCheckDoes(t *testing.T) {
