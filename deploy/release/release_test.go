@@ -80,6 +80,12 @@ func TestTheWorkflowBuildsTestsAndPublishesThem(t *testing.T) {
 	bundle := release{version: "$GITHUB_REF_NAME"}.bundle()
 	assert.Contains(t, workflow, strings.Replace(bundle, "$GITHUB_REF_NAME", "${GITHUB_REF_NAME}", 1))
 	assert.Contains(t, read(t, ".github/workflows/nightly.yml"), "target: release-snapshot")
+	// Only what has passed its checks is released, which are those of a push to main.
+	asks, builds := strings.Index(workflow, "/actions/workflows/checks.yml/runs?head_sha=$commit&event=push&status=success"),
+		strings.Index(workflow, "make release-snapshot")
+	assert.Positive(t, asks)
+	assert.Less(t, asks, builds)
+	assert.Regexp(t, `(?m)^on:\n  push:\n    branches: \[main\]$`, read(t, ".github/workflows/checks.yml"))
 }
 
 func TestOnlyAVersionIsReleased(t *testing.T) {

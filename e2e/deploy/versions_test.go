@@ -140,7 +140,7 @@ func TestAnObjectThatWasWrittenAsOneVersionIsReadAsTheOther(t *testing.T) {
 }
 
 // TestDefinitionsOfTheReleaseBeforeKeepEachObject applies definitions that know v1alpha1 alone, as a downgrade does, and those of this
-// tree again.
+// tree again. Their schemas are those of this tree: e2e/upgrade compares them with those of an earlier version.
 func TestDefinitionsOfTheReleaseBeforeKeepEachObject(t *testing.T) {
 	testbed.NotInShort(t)
 	testbed.Require(t)

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -162,5 +163,93 @@ func TestWorkflowsRunWhatIsThere(t *testing.T) {
 				assert.Regexp(t, `(?m)^`+target+`:`, string(makefile), file)
 			}
 		}
+	}
+}
+
+// TestResultsOfEachJobHaveANameOfTheirOwn: upload-artifact refuses a name that another job of the same run has taken.
+func TestResultsOfEachJobHaveANameOfTheirOwn(t *testing.T) {
+	type job struct {
+		Name     string
+		Strategy struct {
+			Matrix struct {
+				Target  []string
+				Include []struct{ Target, Arguments string }
+			}
+		}
+		Steps []struct {
+			Uses string
+			With map[string]any
+		}
+	}
+	uploads := 0
+	for _, name := range []string{"checks", "nightly"} {
+		var workflow struct{ Jobs map[string]job }
+		data, err := os.ReadFile(filepath.Join(root, ".github", "workflows", name+".yml"))
+		require.NoError(t, err)
+		require.NoError(t, yaml.Unmarshal(data, &workflow))
+		for _, job := range workflow.Jobs {
+			rows := job.Strategy.Matrix.Include
+			for _, target := range job.Strategy.Matrix.Target {
+				rows = append(rows, struct{ Target, Arguments string }{Target: target})
+			}
+			named, results := map[string]bool{}, map[string]bool{}
+			for i, row := range rows {
+				filled := strings.NewReplacer("${{ matrix.target }}", row.Target, "${{ matrix.arguments }}", row.Arguments,
+					"${{ strategy.job-index }}", strconv.Itoa(i))
+				title := filled.Replace(job.Name)
+				assert.False(t, named[title], "%s: two jobs are called %q", name, title)
+				named[title] = true
+				for _, step := range job.Steps {
+					if strings.HasPrefix(step.Uses, "actions/upload-artifact@") {
+						result, is := step.With["name"].(string)
+						require.True(t, is, name)
+						result = filled.Replace(result)
+						assert.False(t, results[result], "%s: two jobs upload %q", name, result)
+						results[result] = true
+						uploads++
+					}
+				}
+			}
+		}
+	}
+	require.NotZero(t, uploads)
+}
+
+// TestThePageNamesTheCosignThatSigns: commands of another version may not read its signatures.
+func TestThePageNamesTheCosignThatSigns(t *testing.T) {
+	workflow, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "release.yml"))
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "releasing.md"))
+	require.NoError(t, err)
+	signs := regexp.MustCompile(`cosign-release: (v\d+\.\d+\.\d+) `).FindSubmatch(workflow)
+	require.NotNil(t, signs)
+	assert.Contains(t, string(page), "cosign "+string(signs[1])+",")
+}
+
+// TestWorkflowsRunAsTheWholeCheckDoes: with what .ci/run sets, the Go of the Dockerfile, which builds releases, and the home that has
+// caches.
+func TestWorkflowsRunAsTheWholeCheckDoes(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
+	require.NoError(t, err)
+	require.Len(t, files, 3)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Contains(t, string(data), "golang:", file)
+		assert.Contains(t, string(data), "go-version: ${{ steps.go.outputs.version }}\n", file)
+		assert.NotContains(t, string(data), "go-version-file", file)
+		assert.Contains(t, string(data), `sudo env "PATH=$PATH" "HOME=$HOME" `, file)
+		// Runners are not Debian: they have no packages of it to make the mover's image of.
+		assert.Equal(t, strings.Count(string(data), "vars.DEBIAN_MIRROR"),
+			strings.Count(string(data), "vars.DEBIAN_MIRROR || 'https://deb.debian.org/debian' }}"), file)
+	}
+	check, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
+	require.NoError(t, err)
+	checks, err := os.ReadFile(filepath.Join(root, ".github", "workflows", "checks.yml"))
+	require.NoError(t, err)
+	set := regexp.MustCompile(`(?m)^export ((?:E2E|LODESTONE)_[A-Z]+=\S+)`).FindAllStringSubmatch(string(check), -1)
+	require.NotEmpty(t, set)
+	for _, variable := range set {
+		assert.Contains(t, string(checks), " "+variable[1]+" ")
 	}
 }

@@ -3,11 +3,13 @@ package install
 import (
 	"archive/tar"
 	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -79,13 +81,20 @@ func whatDoctorFinds(t *testing.T) {
 	assert.Contains(t, out, "are missing: ValidatingAdmissionPolicy lodestone-move-proof")
 	assert.Contains(t, out, "are not as this version makes them: ClusterRole lodestone-provisioner")
 
+	const secret = "a-password-of-west-that-nobody-sees"
+	_, err = home.Kubectl(t.Context(), "", "create", "secret", "generic", "west", "-n", system, "--from-literal=kubeconfig="+secret)
+	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	examined(t, "--bundle", file)
+	_, err = home.Kubectl(t.Context(), "", "delete", "secret", "west", "-n", system)
+	require.NoError(t, err)
 	files := unpacked(t, file)
 	assert.Contains(t, files["lodestone/findings.json"], "lodestone-move-proof")
 	assert.Contains(t, files["lodestone/objects/deployments.yaml"], "lodestone-provisioner")
+	encoded := strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(secret)), "=")
 	for name, content := range files {
-		assert.NotContains(t, content, "kind: Secret\n", name)
+		assert.NotContains(t, content, secret, name)
+		assert.NotContains(t, content, encoded, name)
 	}
 
 	_, stderr = run(t, home, done, "install", "--tag", tag, "--force-conflicts")

@@ -327,11 +327,17 @@ func removal(t *testing.T) {
 	_, err = home.Kubectl(t.Context(), `{apiVersion: v1, kind: PersistentVolume, metadata: {name: pvc-1, annotations: {lodestone.dev/backing: home/x/y}},
   spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}}`, "create", "-f", "-")
 	require.NoError(t, err)
+	_, err = home.Kubectl(t.Context(), `{apiVersion: lodestone.dev/v1alpha1, kind: VolumeReplica, metadata: {name: films, namespace: default},
+  spec: {claims: [films], standbys: [{cluster: west}]}}`, "create", "-f", "-")
+	require.NoError(t, err)
 	_, stderr := run(t, home, refused, "uninstall", "--yes")
+	assert.Contains(t, stderr, "1 replicas (default/films): kubectl delete volumereplicas -A --all removes them, with their copies; ")
 	assert.Contains(t, stderr, "1 volumes (pvc-1): delete their claims, with their data; kubectl patch pv NAME -p ")
 	assert.Contains(t, stderr, "; 1 claims that wait for a volume (default/films): delete them")
 	assert.True(t, isThere(t, home, "deployment", system, "lodestone-provisioner"))
 
+	_, err = home.Kubectl(t.Context(), "", "delete", "volumereplica", "films", "-n", "default")
+	require.NoError(t, err)
 	require.NoError(t, claims.Delete(t.Context(), "films", metav1.DeleteOptions{}))
 	require.NoError(t, home.Client().CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-1", metav1.DeleteOptions{}))
 	await.Until(t, "the claim and the volume are gone", func() bool {
