@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"log"
 	"net"
@@ -18,7 +17,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,8 +42,10 @@ import (
 // through it, once before that is carried out, and once after, before it hears of it.
 type gate struct {
 	program string
-	// oneIn has it die at one of so many kinds of writes: all of them take long.
-	oneIn   uint64
+	// only are the kinds of writes at which it dies.
+	only *regexp.Regexp
+	// each counts writes to objects of the same kind one by one.
+	each    bool
 	servers map[string]*httptest.Server
 	// died has the writes at which it died: nothing gets through until it is opened again.
 	died chan string
@@ -58,13 +58,9 @@ type gate struct {
 
 func newGate(t *testing.T, program string) *gate {
 	t.Helper()
-	g := &gate{program: program, oneIn: 1, servers: map[string]*httptest.Server{}, died: make(chan string, 1), met: map[string]bool{}}
-	if text := os.Getenv("E2E_ONE_IN"); text != "" {
-		var err error
-		g.oneIn, err = strconv.ParseUint(text, 10, 16)
-		require.NoError(t, err)
-		require.Positive(t, g.oneIn)
-	}
+	only, err := regexp.Compile(os.Getenv("E2E_DEATHS"))
+	require.NoError(t, err)
+	g := &gate{program: program, only: only, servers: map[string]*httptest.Server{}, died: make(chan string, 1), met: map[string]bool{}}
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 		config := cluster.AdminConfig()
 		target, err := url.Parse(config.Host)
@@ -106,6 +102,9 @@ func (g *gate) serve(cluster string, next http.Handler) http.Handler {
 		}
 		request.Body = io.NopCloser(bytes.NewReader(body))
 		kind := kindOf(cluster, request, body)
+		if g.each && kind != "" {
+			kind = strings.Join([]string{cluster, request.Method, request.URL.Path}, " ")
+		}
 		switch g.enter(kind) {
 		case "pass":
 			next.ServeHTTP(answer, request)
@@ -117,8 +116,13 @@ func (g *gate) serve(cluster string, next http.Handler) http.Handler {
 		case "before":
 			g.died <- kind + ", before"
 		case "refuse":
-			// Else it would ask ten times, a second apart, before it ends.
-			http.Error(answer, "the provisioner is dead", http.StatusInternalServerError)
+			// Else it would ask ten times, a second apart, before it ends. What it has frozen it would try to thaw for minutes, unless it
+			// sees that the replica is gone.
+			code := http.StatusInternalServerError
+			if request.Method == http.MethodGet {
+				code = http.StatusNotFound
+			}
+			http.Error(answer, "the provisioner is dead", code)
 			return
 		}
 		panic(http.ErrAbortHandler)
@@ -132,7 +136,7 @@ func (g *gate) enter(kind string) string {
 	switch {
 	case g.shut:
 		return "refuse"
-	case kind == "" || !g.on || !g.counts(kind):
+	case kind == "" || !g.on || !g.only.MatchString(kind):
 		return "pass"
 	case !g.met[kind]:
 		g.met[kind], g.shut = true, true
@@ -142,12 +146,6 @@ func (g *gate) enter(kind string) string {
 		return "after"
 	}
 	return "pass"
-}
-
-func (g *gate) counts(kind string) bool {
-	sum := fnv.New64a()
-	_, _ = sum.Write([]byte(kind))
-	return sum.Sum64()%g.oneIn == 0
 }
 
 // deaf takes an answer that nobody hears, also that of a command that is run in a pod.
