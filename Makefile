@@ -191,9 +191,10 @@ crash-move: control-plane ## Stop the provisioner at each API call of a move, ki
 	@exec bin/crash --moves $(ARGS)
 
 .PHONY: crash-replicas
-crash-replicas: control-plane ## Stop the provisioner at each kind of write while claims are copied, failed over and brought back, and check the data
+crash-replicas: control-plane ## Stop the provisioner at each kind of write while claims are copied, failed over and brought back, and check the data (DEATHS=<pattern> for some kinds of writes, RUN=<pattern> for some tests)
 	@$(GO) "the test of replicas" list -export -deps -test ./e2e/replicas >/dev/null
-	@LODESTONE_TESTBED=1 LODESTONE_COMPLETE=1 E2E_LONG=1 go test $(TEST_FLAGS) -timeout 60m -count=1 -v -run WhereverTheProvisionerDies ./e2e/replicas
+	@LODESTONE_TESTBED=1 LODESTONE_COMPLETE=1 E2E_LONG=1 E2E_DEATHS='$(DEATHS)' go test $(TEST_FLAGS) -timeout 300m -count=1 -v \
+	  -run '$(or $(RUN),WhereverThe(Provisioner|Command)Dies)' ./e2e/replicas
 
 .PHONY: outages
 outages: ## Have a remote cluster away for 0 to 10 simulated minutes at each step of each flow, and print what becomes of claims

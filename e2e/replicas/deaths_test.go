@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -23,6 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -35,9 +38,14 @@ import (
 	provisioners "github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
-// gate is the way of the provisioner to the API servers of both clusters. The provisioner dies at each kind of write that it sends
+// gate is the way of a program to the API servers of both clusters. The program dies at each kind of write that it sends
 // through it, once before that is carried out, and once after, before it hears of it.
 type gate struct {
+	program string
+	// only are the kinds of writes at which it dies.
+	only *regexp.Regexp
+	// each counts writes to objects of the same kind one by one.
+	each    bool
 	servers map[string]*httptest.Server
 	// died has the writes at which it died: nothing gets through until it is opened again.
 	died chan string
@@ -48,9 +56,11 @@ type gate struct {
 	met  map[string]bool
 }
 
-func newGate(t *testing.T) *gate {
+func newGate(t *testing.T, program string) *gate {
 	t.Helper()
-	g := &gate{servers: map[string]*httptest.Server{}, died: make(chan string, 1), met: map[string]bool{}}
+	only, err := regexp.Compile(os.Getenv("E2E_DEATHS"))
+	require.NoError(t, err)
+	g := &gate{program: program, only: only, servers: map[string]*httptest.Server{}, died: make(chan string, 1), met: map[string]bool{}}
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 		config := cluster.AdminConfig()
 		target, err := url.Parse(config.Host)
@@ -81,7 +91,7 @@ func (g *gate) certificate(cluster string) []byte {
 func (g *gate) serve(cluster string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
 		// The virtual node reaches west by the same kubeconfig. Leases are given up by who dies in order; waiting for theirs tests nothing.
-		if !strings.HasPrefix(request.UserAgent(), "lodestone-provisioner") || strings.Contains(request.URL.Path, "/leases/") ||
+		if !strings.HasPrefix(request.UserAgent(), g.program) || strings.Contains(request.URL.Path, "/leases/") ||
 			strings.Contains(request.URL.Path, "/secrets/home-epoch-") {
 			next.ServeHTTP(answer, request)
 			return
@@ -92,19 +102,27 @@ func (g *gate) serve(cluster string, next http.Handler) http.Handler {
 		}
 		request.Body = io.NopCloser(bytes.NewReader(body))
 		kind := kindOf(cluster, request, body)
+		if g.each && kind != "" {
+			kind = strings.Join([]string{cluster, request.Method, request.URL.Path}, " ")
+		}
 		switch g.enter(kind) {
 		case "pass":
 			next.ServeHTTP(answer, request)
 			return
 		case "after":
 			// It is carried out even if the provisioner ends meanwhile.
-			next.ServeHTTP(httptest.NewRecorder(), request.WithContext(context.WithoutCancel(request.Context())))
+			next.ServeHTTP(deaf{httptest.NewRecorder()}, request.WithContext(context.WithoutCancel(request.Context())))
 			g.died <- kind + ", after"
 		case "before":
 			g.died <- kind + ", before"
 		case "refuse":
-			// Else it would ask ten times, a second apart, before it ends.
-			http.Error(answer, "the provisioner is dead", http.StatusInternalServerError)
+			// Else it would ask ten times, a second apart, before it ends. What it has frozen it would try to thaw for minutes, unless it
+			// sees that the replica is gone.
+			code := http.StatusInternalServerError
+			if request.Method == http.MethodGet {
+				code = http.StatusNotFound
+			}
+			http.Error(answer, "the provisioner is dead", code)
 			return
 		}
 		panic(http.ErrAbortHandler)
@@ -118,7 +136,7 @@ func (g *gate) enter(kind string) string {
 	switch {
 	case g.shut:
 		return "refuse"
-	case kind == "" || !g.on:
+	case kind == "" || !g.on || !g.only.MatchString(kind):
 		return "pass"
 	case !g.met[kind]:
 		g.met[kind], g.shut = true, true
@@ -128,6 +146,15 @@ func (g *gate) enter(kind string) string {
 		return "after"
 	}
 	return "pass"
+}
+
+// deaf takes an answer that nobody hears, also that of a command that is run in a pod.
+type deaf struct{ *httptest.ResponseRecorder }
+
+func (deaf) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	near, far := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, far) }()
+	return near, bufio.NewReadWriter(bufio.NewReader(near), bufio.NewWriter(near)), nil
 }
 
 // open has requests get through, and from now on kinds of writes be met.
@@ -159,6 +186,9 @@ func kindOf(cluster string, request *http.Request, body []byte) string {
 			return ""
 		}
 	}
+	if command := request.URL.Query()["command"]; strings.HasSuffix(path, "/exec") {
+		return cluster + " runs " + command[len(command)-1]
+	}
 	if request.Method == http.MethodGet {
 		return ""
 	}
@@ -175,15 +205,21 @@ func kindOf(cluster string, request *http.Request, body []byte) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", cluster, request.Method, object, at))
 }
 
-// TestNothingIsLostWhereverTheProvisionerDies has claims copied, failed over, brought back, and their replicas removed, all the time,
-// while the provisioner dies at each kind of write. It takes a quarter of an hour, so it runs with E2E_LONG alone.
-func TestNothingIsLostWhereverTheProvisionerDies(t *testing.T) {
+// long skips a test that takes up to a quarter of an hour, unless it is wanted.
+func long(t *testing.T) {
+	t.Helper()
 	if os.Getenv("E2E_LONG") == "" {
-		t.Skip("it takes a quarter of an hour: set E2E_LONG")
+		t.Skip("it takes up to a quarter of an hour: set E2E_LONG")
 	}
 	testbed.Require(t)
+}
+
+// dying has the provisioner die at each kind of write from when the gate is opened until the test ends.
+func dying(t *testing.T) *gate {
+	t.Helper()
+	long(t)
 	await.Stretch(t, 6)
-	g := newGate(t)
+	g := newGate(t, "lodestone-provisioner")
 	ctx := context.WithoutCancel(t.Context())
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
 	secret, err := secrets.Get(ctx, "west", metav1.GetOptions{})
@@ -204,7 +240,7 @@ func TestNothingIsLostWhereverTheProvisionerDies(t *testing.T) {
 	through, err := clientcmd.Write(*config)
 	require.NoError(t, err)
 
-	require.NoError(t, provisioner.Stop())
+	_ = provisioner.Stop() // the test before may have started it just now
 	leads(through)
 	starts := func() error {
 		provisioner, err = bed.StartProvisioner(ctx, func(c *provisioners.Config) {
@@ -248,6 +284,26 @@ func TestNothingIsLostWhereverTheProvisionerDies(t *testing.T) {
 		slices.Sort(all)
 		t.Logf("it died %d times:\n%s", len(all), strings.Join(all, "\n"))
 	})
+	return g
+}
+
+// rounds opens the gate, and has something done again until two rounds in a row have met no new kind of write.
+func (g *gate) rounds(t *testing.T, round func(n int)) {
+	t.Helper()
+	g.open()
+	for n, quiet := 1, 0; quiet < 2 && n <= 20; n++ {
+		before := g.deaths()
+		round(n)
+		if quiet++; g.deaths() != before {
+			quiet = 0
+		}
+	}
+}
+
+// TestNothingIsLostWhereverTheProvisionerDies has claims copied, failed over, brought back, and their replicas removed, all the time,
+// while the provisioner dies at each kind of write.
+func TestNothingIsLostWhereverTheProvisionerDies(t *testing.T) {
+	g := dying(t)
 	t.Run("lives", func(t *testing.T) {
 		standbys := []string{"west", keys.Home, "west"}
 		var deployed sync.WaitGroup
@@ -265,56 +321,112 @@ func TestNothingIsLostWhereverTheProvisionerDies(t *testing.T) {
 					counts(t, namespace, virtual, primary)
 				}()
 				deployed.Wait()
-				g.open()
-				for round, quiet := 1, 0; quiet < 2 && round <= 20; round++ {
-					before := g.deaths()
-					lives(t, namespace, primary, standby, round)
-					if quiet++; g.deaths() != before {
-						quiet = 0
-					}
-				}
+				one := life{namespace: namespace, primary: primary, standby: standby, has: sealedInSnapshots}
+				g.rounds(t, func(n int) { one.goes(t, n) })
 			})
 		}
 	})
 }
 
-// lives has a replica made, sealed twice, failed over to, failed back from, and removed.
-func lives(t *testing.T, namespace, primary, standby string, round int) {
+// life is of a claim, or of several of one moment, whose replica is made and removed.
+type life struct {
+	namespace, primary, standby string
+	tune                        func(*v1alpha1.VolumeReplica)
+	// has fails unless a version is whole, and returns how far the application had counted in it.
+	has func(t *testing.T, made *v1alpha1.VolumeReplica, version string) int
+}
+
+// sealedInSnapshots is life.has of one claim.
+func sealedInSnapshots(t *testing.T, made *v1alpha1.VolumeReplica, version string) int {
 	t.Helper()
-	cluster, driver, at := bed.West, westDriver, namespace
-	if standby == keys.Home {
-		cluster, driver, at = bed.Home, homeDriver, fabric.Storage
+	if made.Spec.Standbys[0].Cluster == keys.Home {
+		return counted(t, contentOf(t, bed.Home, homeDriver, fabric.Storage, version))
 	}
-	made := replicate(t, namespace, standby, func(r *v1alpha1.VolumeReplica) { r.Spec.Versions.Keep = 1 })
+	return counted(t, contentOf(t, bed.West, westDriver, made.Namespace, version))
+}
+
+// goes has a replica made, sealed twice, failed over to, failed back from, and removed.
+func (l *life) goes(t *testing.T, round int) {
+	t.Helper()
+	made := replicate(t, l.namespace, l.standby, func(r *v1alpha1.VolumeReplica) {
+		r.Spec.Versions.Keep = 1
+		if l.tune != nil {
+			l.tune(r)
+		}
+	})
 	first := sealed(t, made, time.Time{})
 	// Writes that a lost answer repeats, or that come late, must not seal what was not compared.
-	sealed(t, made, first.Status.Standbys[0].Sealed.Time)
+	until(t, "another version is sealed", made, func(now *v1alpha1.VolumeReplica) bool {
+		require.NotEmpty(t, versionsOf(now), "once there is a version there always is")
+		return now.Status.Standbys[0].Sealed.After(first.Status.Standbys[0].Sealed.Time)
+	})
 	version := pause(t, made).Status.Standbys[0].Versions[0]
-	has := counted(t, contentOf(t, cluster, driver, at, version.Name))
+	has := l.has(t, made, version.Name)
 	require.Positive(t, has)
 
-	lost := folder(t, namespace)
+	uids, lost := l.claims(t, made)
 	over := inPhase(t, failOver(t, fmt.Sprintf("over-%d", round), made, "", v1alpha1.FenceProven), v1alpha1.MoveRetain)
 	require.Equal(t, version.Name, over.Status.Failover.Version)
-	gone := folder(t, namespace)
-	require.NotEqual(t, lost, gone)
-	atStandby := beyond(t, namespace, has)
-	diverged := counted(t, lost)
-	back, err := objects(t).In(namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+	same, gone := l.claims(t, made)
+	require.Equal(t, uids, same)
+	for i := range lost {
+		require.NotEqual(t, lost[i], gone[i])
+	}
+	atStandby := beyond(t, l.namespace, has)
+	diverged := counted(t, lost[0])
+	back, err := objects(t).In(l.namespace).Create(t.Context(), &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("back-%d", round)},
-		Spec: v1alpha1.VolumeMoveSpec{Claims: made.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: primary}, Into: over.Name,
+		Spec: v1alpha1.VolumeMoveSpec{Claims: made.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: l.primary}, Into: over.Name,
 			KeepSourceFor: &metav1.Duration{Duration: time.Second}, TTLSecondsAfterFinished: ptr.To(int32(600))},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	inPhase(t, back, v1alpha1.MoveDone)
-	require.Equal(t, lost, folder(t, namespace))
-	require.GreaterOrEqual(t, counted(t, lost), atStandby, "what was written at the standby came back")
+	same, again := l.claims(t, made)
+	require.Equal(t, uids, same)
+	require.Equal(t, lost, again)
+	require.GreaterOrEqual(t, counted(t, lost[0]), atStandby, "what was written at the standby came back")
 	require.GreaterOrEqual(t, diverged, has)
 	act(t, over, v1alpha1.ActionFinalize)
 	inPhase(t, over, v1alpha1.MoveDone)
 	removes(t, made)
-	beyond(t, namespace, counted(t, lost))
+	beyond(t, l.namespace, counted(t, lost[0]))
 	for _, name := range []string{over.Name, back.Name} {
-		require.NoError(t, objects(t).In(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		require.NoError(t, objects(t).In(l.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
+	await.Until(t, "the claims have their volumes, and nothing else is left", func() bool {
+		return len(l.beside(t, made, over, back)) == 0
+	}, func() any { return l.beside(t, made, over, back) })
+}
+
+// claims are the claims' UIDs, and the folders behind them.
+func (l *life) claims(t *testing.T, made *v1alpha1.VolumeReplica) (uids []types.UID, folders []string) {
+	t.Helper()
+	for _, name := range made.Spec.Claims {
+		uids = append(uids, await.Claim(t, bed.Home.Client(), l.namespace, name).UID)
+		folders = append(folders, folderBehind(t, l.namespace, name))
+	}
+	return uids, folders
+}
+
+// beside is what there is in both clusters of a replica and its moves, beside the volumes of the claims.
+func (l *life) beside(t *testing.T, made *v1alpha1.VolumeReplica, moves ...*v1alpha1.VolumeMove) (found []string) {
+	t.Helper()
+	labels := []string{keys.GroupPrefix + string(made.UID)}
+	for _, move := range moves {
+		labels = append(labels, keys.MoveOf+"="+string(move.UID))
+	}
+	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
+		for _, label := range labels {
+			names, err := cluster.Kubectl(t.Context(), "", "get", "pods,secrets,pvc,volumesnapshots,volumegroupsnapshots", "-A", "-l", label,
+				"-o", "name")
+			require.NoError(t, err)
+			found = append(found, strings.Fields(names)...)
+		}
+	}
+	there, err := bed.West.Kubectl(t.Context(), "", "get", "pvc,volumesnapshots", "-n", l.namespace, "-o", "name")
+	require.NoError(t, err)
+	if names := strings.Fields(there); l.primary == keys.Home || len(names) != len(made.Spec.Claims) {
+		found = append(found, names...)
+	}
+	return found
 }

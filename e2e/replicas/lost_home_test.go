@@ -34,6 +34,49 @@ func goesOn(t *testing.T, namespace string, number int) (n int) {
 	return n
 }
 
+// homeIsLost stops home's programs, and returns its HomeCluster once west misses it.
+func homeIsLost(t *testing.T, home string) (now *v1alpha1.HomeCluster) {
+	t.Helper()
+	require.NoError(t, errors.Join(provisioner.Stop(), virtualNode.Stop()))
+	await.Until(t, "west misses home", func() bool {
+		var err error
+		now, err = bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+		require.NoError(t, err)
+		return meta.IsStatusConditionFalse(now.Status.Conditions, v1alpha1.Connected)
+	}, func() any { return now.Status })
+	return now
+}
+
+// homeComesBack starts home's programs once nothing is left of home in west, and peers the two anew: what is west's own stays that.
+func homeComesBack(t *testing.T, home string) {
+	t.Helper()
+	await.Until(t, "nothing is left of home", func() bool {
+		_, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+
+	ctx := context.WithoutCancel(t.Context())
+	var err error
+	provisioner, err = bed.StartProvisioner(ctx)
+	require.NoError(t, err)
+	virtualNode, err = bed.StartVirtualNode(ctx)
+	require.NoError(t, err)
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
+	await.Until(t, "the tenant's namespace is gone", func() bool {
+		_, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), keys.TenantPrefix+home, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	kubeconfig, err := bed.Tenant(t.Context(), nil)
+	require.NoError(t, err)
+	patch, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
+	require.NoError(t, err)
+	patch.Data["kubeconfig"] = kubeconfig
+	_, err = bed.Home.Client().CoreV1().Secrets(fabric.System).Update(t.Context(), patch, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
+	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, "True"))
+}
+
 // TestTheOwnerOfWestKeepsWhatALostHomeHadThere ends with a home that comes back, and is peered again.
 func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	copied, there, taken := space(t), space(t), space(t)
@@ -52,21 +95,7 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, said, "give --context of the remote cluster")
 
-	// Home is lost.
-	require.NoError(t, errors.Join(provisioner.Stop(), virtualNode.Stop()))
-	back := func() {
-		ctx := context.WithoutCancel(t.Context())
-		if provisioner, err = bed.StartProvisioner(ctx); assert.NoError(t, err) {
-			virtualNode, err = bed.StartVirtualNode(ctx)
-			assert.NoError(t, err)
-		}
-	}
-	var now *v1alpha1.HomeCluster
-	await.Until(t, "west misses home", func() bool {
-		now, err = bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
-		require.NoError(t, err)
-		return meta.IsStatusConditionFalse(now.Status.Conditions, v1alpha1.Connected)
-	}, func() any { return now.Status })
+	now := homeIsLost(t, home)
 	lines := bed.West.Client().CoreV1().PersistentVolumeClaims(there)
 	before := await.Claim(t, bed.West.Client(), there, "data")
 	code, out, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--dry-run")
@@ -117,27 +146,7 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	version := counted(t, contentOf(t, bed.West, westDriver, copied, made.Annotations[keys.AdoptedFrom]))
 	require.Positive(t, version)
 	goesOn(t, copied, version)
-	await.Until(t, "nothing is left of home", func() bool {
-		_, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
-
-	// It comes back, and is peered again: what is west's own stays that.
-	back()
-	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
-	await.Until(t, "the tenant's namespace is gone", func() bool {
-		_, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), keys.TenantPrefix+home, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	})
-	kubeconfig, err := bed.Tenant(t.Context(), nil)
-	require.NoError(t, err)
-	patch, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
-	patch.Data["kubeconfig"] = kubeconfig
-	_, err = bed.Home.Client().CoreV1().Secrets(fabric.System).Update(t.Context(), patch, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
-	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, "True"))
+	homeComesBack(t, home)
 	for namespace, uid := range map[string]types.UID{copied: made.UID, there: kept.UID} {
 		number := counted(t, folderOf(t, bed.West, namespace, "data"))
 		await.Until(t, "the pod of west still counts", func() bool { return counted(t, folderOf(t, bed.West, namespace, "data")) > number })

@@ -30,6 +30,12 @@ func plugin(t *testing.T, args ...string) (code int, out, said string) {
 	t.Helper()
 	kubeconfig, err := contexts()
 	require.NoError(t, err)
+	return pluginWith(t, kubeconfig, args...)
+}
+
+// pluginWith does the same with another kubeconfig.
+func pluginWith(t *testing.T, kubeconfig string, args ...string) (code int, out, said string) {
+	t.Helper()
 	streams, _, stdout, stderr := genericiooptions.NewTestIOStreams()
 	code = cmd.Run(t.Context(), streams, append(args, "--kubeconfig", kubeconfig)...)
 	t.Logf("$ kubectl lodestone %s\n%s%s(exit code %d)", strings.Join(args, " "), stderr, stdout, code)
