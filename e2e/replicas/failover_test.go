@@ -118,9 +118,6 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 	at := folder(t, namespace)
 	require.True(t, strings.HasPrefix(at, bed.Disks.Root) && at != lost)
 	beyond(t, namespace, has)
-	until(t, "it says where the data is now", made, func(now *v1alpha1.VolumeReplica) bool {
-		return now.Status.Primary == keys.Home && now.Status.Epoch == 2
-	})
 	await.Until(t, "no pod is left on the node of west", func() bool {
 		pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -136,6 +133,9 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 
 	// West is back: its pod ends, and what it wrote is kept.
 	require.NoError(t, resume())
+	until(t, "it says where the data is now", made, func(now *v1alpha1.VolumeReplica) bool {
+		return now.Status.Primary == keys.Home && now.Status.Epoch == 2
+	})
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	await.Until(t, "the pod in west is ended", func() bool {
 		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})

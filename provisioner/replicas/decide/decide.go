@@ -262,7 +262,7 @@ func Next(o Observation) Step {
 		return remove(o)
 	case r.Point != nil:
 		return point(o)
-	case o.FailedOver.After(r.FailedOver) && !o.Moving:
+	case o.FailedOver.After(r.FailedOver) && o.At == r.Head.Cluster:
 		next := r.Clone()
 		next.Epoch, next.FailedOver = r.Epoch+1, o.FailedOver
 		return Step{Action: Save{next}}
@@ -303,7 +303,8 @@ func idle(o Observation) Step {
 	case o.Moving:
 		return Step{Say: "the claim is being moved: the next point is made after that", Reason: Moving, After: seldom}
 	case o.Replica.Spec.Paused:
-		return Step{Say: "no point is made: spec.paused is set", Reason: Paused}
+		// Nothing tells when the claim fails over.
+		return Step{Say: "no point is made: spec.paused is set", Reason: Paused, After: turnAgain}
 	case o.Refused.Text != "" && o.Now.Sub(o.RefusedAt) < askAgain:
 		return begin(o, BeginPoint{})
 	case r.Full():
