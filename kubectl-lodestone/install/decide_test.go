@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 func node(provider string, labels map[string]string) corev1.Node {
@@ -101,6 +103,12 @@ func TestWhatIsChosenSuitsTheCluster(t *testing.T) {
 	v, _, err = Choose(Values{}, Values{}, admiralty, false, "v0.2.0")
 	require.NoError(t, err)
 	assert.False(t, *v.VirtualNodes)
+	own := kubeadm()
+	own.Nodes = []corev1.Node{node("", map[string]string{"type": "virtual-kubelet", keys.VirtualNodeRole: ""})}
+	v, notes, err = Choose(Values{}, Values{Marker: ptr.To(true)}, own, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.True(t, *v.VirtualNodes && *v.Marker, "its nodes are Lodestone's own")
+	assert.Empty(t, notes)
 	v, _, err = Choose(Values{VirtualNodes: ptr.To(true)}, Values{}, liqo, false, "v0.2.0")
 	require.NoError(t, err)
 	assert.True(t, *v.VirtualNodes, "whoever says it knows better")

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiversion "k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Platform is what made a cluster, as far as that changes how Lodestone is installed there.
@@ -94,6 +96,9 @@ func untried(version string) string {
 // foreignNodes returns the names of nodes that a virtual kubelet of others provides.
 func foreignNodes(nodes []corev1.Node) (names []string) {
 	for _, node := range nodes {
+		if _, ours := node.Labels[keys.VirtualNodeRole]; ours {
+			continue
+		}
 		if node.Labels["liqo.io/type"] == "virtual-node" || node.Labels["type"] == "virtual-kubelet" {
 			names = append(names, node.Name)
 		}
