@@ -242,11 +242,11 @@ type VolumeReplicaStatus struct {
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Epoch counts who was the primary: it grows with each failover.
+	// Epoch counts the primaries: it grows with each failover to this standby.
 	//
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
-	// Primary is the cluster that the claim's data was in when the last point began.
+	// Primary is the cluster that the claim's data is in.
 	//
 	// +optional
 	Primary string `json:"primary,omitempty"`
