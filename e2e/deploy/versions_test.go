@@ -142,7 +142,6 @@ func TestAnObjectThatWasWrittenAsOneVersionIsReadAsTheOther(t *testing.T) {
 // TestDefinitionsOfTheReleaseBeforeKeepEachObject applies definitions that know v1alpha1 alone, as a downgrade does, and those of this
 // tree again. Their schemas are those of this tree: e2e/upgrade compares them with those of an earlier version.
 func TestDefinitionsOfTheReleaseBeforeKeepEachObject(t *testing.T) {
-	testbed.NotInShort(t)
 	testbed.Require(t)
 	client, err := dynamic.NewForConfig(cluster.AdminConfig())
 	require.NoError(t, err)

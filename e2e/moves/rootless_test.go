@@ -17,7 +17,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
-	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -56,7 +55,6 @@ func named(name string) func(*v1alpha1.VolumeMove) {
 
 // It is not parallel: all namespaces in west are restricted meanwhile.
 func TestAVolumeGoesToANamespaceThatAdmitsNoRootAndBack(t *testing.T) {
-	testbed.NotInShort(t)
 	namespace := space(t)
 	standard(t, "restricted")
 	claim, pod := fabric.NewClaim(namespace, "data", fabric.Class), application(namespace, "data", "data")
