@@ -8,13 +8,13 @@ import (
 	"github.com/lodestone-storage/lodestone/network/site"
 )
 
-// Filter is a table of nftables, of IPv4.
+// Filter is a table of nftables, of IPv4 or of IPv6.
 type Filter struct {
 	Sets   []Set
 	Chains []Chain
 }
 
-// FilterName is the name of the table.
+// FilterName is the name of both tables.
 const FilterName = "lodestone"
 
 // Set is addresses that rules name. What pods come and go changes sets, and no rules.
@@ -178,6 +178,25 @@ func filter(in Input, self *site.Node, mtu int) *Filter {
 		}},
 	}
 	return f
+}
+
+// filterIPv6 lets nothing through: there is no IPv6 on our links. The kernel receives packets of the tunnel by IPv6, too, whoever sends them.
+func filterIPv6(in Input, self *site.Node) *Filter {
+	links := []string{Tunnel}
+	if self.Gateway {
+		for _, r := range in.Remotes {
+			links = append(links, Device(r.Name))
+		}
+	}
+	var from, to []Match
+	for _, link := range links {
+		from, to = append(from, Match{In: link, Do: Drop}), append(to, Match{Out: link, Do: Drop})
+	}
+	port := Match{Port: TunnelPort, Do: Drop}
+	return &Filter{Chains: []Chain{
+		{"in", "filter", "prerouting", priorityRaw, append(from, port)},
+		{"out", "filter", "postrouting", priorityRaw, append(to, port)},
+	}}
 }
 
 func hosts(addresses []netip.Addr) (prefixes []netip.Prefix) {

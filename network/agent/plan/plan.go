@@ -55,7 +55,8 @@ type Plan struct {
 	Devices []string
 	Rules   []Rule
 	Routes  []Route
-	Filter  *Filter // nil: none
+	// Filter is that of IPv4, FilterIPv6 that of IPv6; nil: none.
+	Filter, FilterIPv6 *Filter
 }
 
 // Rule has packets look into a table.
@@ -126,7 +127,7 @@ func Make(in Input) Plan {
 			}
 		}
 	}
-	p.Filter = filter(in, self, least)
+	p.Filter, p.FilterIPv6 = filter(in, self, least), filterIPv6(in, self)
 	return p
 }
 

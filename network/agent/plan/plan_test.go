@@ -217,6 +217,20 @@ func TestWhatIsBehindAClusterIsReachedByItsLane(t *testing.T) {
 	assert.Equal(t, all, p.Filter.set("ranges-"+Device("home")))
 }
 
+func TestNothingOfIPv6Passes(t *testing.T) {
+	assert.Equal(t, `in: type filter hook prerouting priority -300
+  iifname lode0 drop
+  iifname lode-76a79620 drop
+  udp dport 7472 drop
+out: type filter hook postrouting priority -300
+  oifname lode0 drop
+  oifname lode-76a79620 drop
+  udp dport 7472 drop
+`, Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500}).FilterIPv6.text())
+	assert.NotContains(t, Make(Input{Site: twoGateways(west), Self: "node", MTU: 1500}).FilterIPv6.text(), "lode-", "nodes have no lanes")
+	assert.Nil(t, Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500}).FilterIPv6, "nothing is left")
+}
+
 func TestChooseChangesNothingWithoutNeed(t *testing.T) {
 	s := twoGateways(west)
 	best := Choose(s, "node", "west", "", func(string) bool { return true })
