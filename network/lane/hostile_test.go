@@ -64,3 +64,16 @@ func TestOnlyIPv4ComesOutOfALane(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, links, "the node is not reached by its lane")
 }
+
+func TestOneSourceDoesNotKeepGatewaysOut(t *testing.T) {
+	a, b := pair(t)
+	require.NoError(t, b.Address("eth0", "192.0.2.3/24"))
+	for range 300 { // each of them says nothing for as long as it may
+		conn, err := b.Dial("tcp", "192.0.2.3:0", "192.0.2.1:7473")
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
+	awaitUp(t, true, a.trunk, b.trunk)
+}

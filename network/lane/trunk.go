@@ -179,11 +179,8 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	g.connections = append(g.connections, c)
 	t.mu.Unlock()
 	err := c.run(t.update, func(packet []byte) error {
-		if !isIPv4(packet) {
-			c.dropped.Add(uint64(len(packet)))
-			return nil
-		}
-		if !t.in.now(len(packet)) {
+		// What counts for the limit is what comes out, with a header for each segment.
+		if bytes, ok := judge(packet); !ok || !t.in.now(bytes) {
 			c.dropped.Add(uint64(len(packet)))
 			return nil
 		}
