@@ -329,7 +329,8 @@ func TestPodsCannotSpeakThroughTheTunnel(t *testing.T) {
 // reached by a link of the network.
 func TestNothingOfIPv6IsCarried(t *testing.T) {
 	l := joined(t, netlab.Settings{})
-	node, target := l.Home.Nodes[0], l.West.Nodes[0].Pods[0]
+	node := l.Home.Nodes[0]
+	target, pod := node.Pods[0], node.Pods[1]
 	heard, err := target.ListenPacket(netip.AddrPortFrom(target.Address, 9001).String())
 	require.NoError(t, err)
 	defer heard.Close()
@@ -338,13 +339,12 @@ func TestNothingOfIPv6IsCarried(t *testing.T) {
 		_, err := heard.Read(make([]byte, 100))
 		return err == nil
 	}
-	pod := node.Pods[1]
 	require.NoError(t, node.Namespace.Address("cni0", "fd00:1::1/64"))
 	require.NoError(t, pod.Namespace.Address("eth0", "fd00:1::2/64"))
 	other, err := node.ListenPacket("[::]:9002") // anything else arrives
 	require.NoError(t, err)
 	defer other.Close()
-	packet := tunneled(node.Pods[0].Address, target.Address, 9001, "forged")
+	packet := tunneled(l.West.Nodes[0].Pods[0].Address, target.Address, 9001, "forged")
 	send := func(from *netlab.Namespace, to string) {
 		if conn, err := from.Dial("udp", "", to); err == nil {
 			_, _ = conn.Write(packet)
@@ -357,6 +357,8 @@ func TestNothingOfIPv6IsCarried(t *testing.T) {
 		_, err := other.Read(make([]byte, 100))
 		return err == nil
 	}, 10*time.Second, time.Millisecond, "the pod reaches its node by IPv6")
+	send(l.Home.Nodes[1].Namespace, netip.AddrPortFrom(node.Address, plan.TunnelPort).String())
+	require.True(t, arrived(), "the packet is right: a node may send it, by IPv4")
 	for range 3 {
 		send(pod.Namespace, fmt.Sprintf("[fd00:1::1]:%d", plan.TunnelPort))
 		send(node.Namespace, fmt.Sprintf("[::1]:%d", plan.TunnelPort))
