@@ -98,7 +98,6 @@ func Make(in Input) Plan {
 		return Plan{}
 	}
 	p := Plan{MTU: PodMTU(in.MTU, 0), Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
-	least := p.MTU
 	for _, r := range in.Remotes {
 		if _, own := in.Lanes[r.Name]; own {
 			p.Devices = append(p.Devices, Device(r.Name))
@@ -108,9 +107,6 @@ func Make(in Input) Plan {
 				hop.Table, hop.To, hop.MTU = tableTo, way.To, way.MTU
 				p.Routes = append(p.Routes, hop)
 			}
-		}
-		for _, way := range ways(in.MTU, r) {
-			least = min(least, way.MTU)
 		}
 		if self.Gateway {
 			for _, from := range r.All() {
@@ -127,7 +123,7 @@ func Make(in Input) Plan {
 			}
 		}
 	}
-	p.Filter, p.FilterIPv6 = filter(in, self, least), filterIPv6(in, self)
+	p.Filter, p.FilterIPv6 = filter(in, self), filterIPv6(in, self)
 	return p
 }
 
