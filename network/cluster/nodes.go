@@ -63,7 +63,8 @@ func (c *claims) add(n site.Node) (problem string) {
 		i := c.find(one)
 		for _, other := range (*c)[max(0, i-1):min(len(*c), i+1)] {
 			if other.Overlaps(one) {
-				return fmt.Sprintf("its %s overlaps with %s of node %s: see to its InternalIP and podCIDRs", short(one), short(other.Prefix), other.node)
+				return fmt.Sprintf("its %s overlaps with %s of node %s: see to its InternalIP and podCIDRs", short(one), short(other.Prefix),
+					other.node)
 			}
 		}
 	}

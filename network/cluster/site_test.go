@@ -239,7 +239,8 @@ func TestANodeThatIsWrongPartsNoClusters(t *testing.T) {
 		{"two have one address: the one that is ready", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, no),
 			at(node("b", "192.0.2.7", "10.1.8.0/24", nil), 2, yes), "b",
 			"node a is left out: its 192.0.2.7 overlaps with 192.0.2.7 of node b: see to its InternalIP and podCIDRs"},
-		{"both are: the older one", at(node("b", "192.0.2.7", "10.1.7.0/24", nil), 1, yes), at(node("a", "192.0.2.7", "10.1.8.0/24", nil), 2, yes),
+		{"both are: the older one", at(node("b", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
+			at(node("a", "192.0.2.7", "10.1.8.0/24", nil), 2, yes),
 			"b", "node a is left out"},
 		{"the pods of one are those of another", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
 			at(node("b", "192.0.2.8", "10.1.7.0/25", nil), 2, yes), "a", "node b is left out: its 10.1.7.0/25 overlaps with 10.1.7.0/24 of node a"},
@@ -247,7 +248,8 @@ func TestANodeThatIsWrongPartsNoClusters(t *testing.T) {
 			at(node("b", "10.1.7.9", "10.1.8.0/24", nil), 2, yes), "a", "node b is left out: its 10.1.7.9 overlaps with 10.1.7.0/24 of node a"},
 		{"the pods of one have the address of another", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
 			at(node("b", "192.0.3.8", "192.0.2.0/24", nil), 2, yes), "a", "node b is left out: its 192.0.2.0/24 overlaps with 192.0.2."},
-		{"one is wrong by itself", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 2, yes), at(node("b", "192.0.2.8", "8.0.0.0/5", nil), 1, yes), "a",
+		{"one is wrong by itself", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 2, yes),
+			at(node("b", "192.0.2.8", "8.0.0.0/5", nil), 1, yes), "a",
 			"node b is left out: the pods of node b has the range 8.0.0.0/5"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -71,7 +71,7 @@ func TestOneSourceDoesNotKeepGatewaysOut(t *testing.T) {
 	for range 300 { // each of them says nothing for as long as it may
 		conn, err := b.Dial("tcp", "192.0.2.3:0", "192.0.2.1:7473")
 		require.NoError(t, err)
-		defer conn.Close()
+		t.Cleanup(func() { _ = conn.Close() })
 	}
 	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
 	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})

@@ -28,10 +28,11 @@ func serving(t *testing.T) netip.AddrPort {
 }
 
 func TestWhatAnAnswerSaysInPlaceOfAnAddressIsNotRepeated(t *testing.T) {
-	for _, line := range []string{strings.Repeat("x", 60000), "fe80::1%" + strings.Repeat("z", 50), "192.0.2.1" + strings.Repeat(" ", 60), ""} {
+	for _, line := range []string{strings.Repeat("x", 60000), "fe80::1%" + strings.Repeat("z", 50), "192.0.2.1" + strings.Repeat(" ", 60),
+		""} {
 		packets, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 		require.NoError(t, err)
-		defer packets.Close()
+		t.Cleanup(func() { _ = packets.Close() })
 		go func() {
 			buffer := make([]byte, 1<<10)
 			if n, from, err := packets.ReadFromUDPAddrPort(buffer); err == nil {

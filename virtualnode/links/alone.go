@@ -67,7 +67,8 @@ func (l *Linker) alone(ctx context.Context, remote *v1alpha1.RemoteCluster) erro
 	return nil
 }
 
-// contradicted is what is to be said of a network that is said to be ready, nil if home's own probes agree. home is nil if there is no object.
+// contradicted is what is to be said of a network that is said to be ready, nil if home's own probes agree. home is nil if there is no
+// object.
 func contradicted(cluster string, home *networkv1alpha1.NetworkLink, now time.Time) *metav1.Condition {
 	probed, problem := 0, ""
 	if home != nil {

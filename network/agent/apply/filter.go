@@ -14,8 +14,8 @@ import (
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
 
-// filter brings our table of nftables of a family in line; nil: there is to be none. If anything but elements of sets differs, the whole table is
-// replaced, in one step.
+// filter brings our table of nftables of a family in line; nil: there is to be none. If anything but elements of sets differs, the whole
+// table is replaced, in one step.
 func filter(family nftables.TableFamily, wanted *plan.Filter) error {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {

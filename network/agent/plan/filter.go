@@ -198,7 +198,8 @@ func segments(in Input) (sets []Set, rules []Match) {
 	return sets, rules
 }
 
-// filterIPv6 lets nothing through: there is no IPv6 on our links. The kernel receives packets of the tunnel by IPv6, too, whoever sends them.
+// filterIPv6 lets nothing through: there is no IPv6 on our links. The kernel receives packets of the tunnel by IPv6, too, whoever sends
+// them.
 func filterIPv6(in Input, self *site.Node) *Filter {
 	links := []string{Tunnel}
 	if self.Gateway {
