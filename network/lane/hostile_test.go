@@ -2,13 +2,17 @@ package lane_test
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 
+	"github.com/lodestone-storage/lodestone/e2e/netlab"
 	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
@@ -76,4 +80,23 @@ func TestOneSourceDoesNotKeepGatewaysOut(t *testing.T) {
 	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
 	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
 	awaitUp(t, true, a.trunk, b.trunk)
+}
+
+func TestALinkThatIsTooSmallForIPv6HasNone(t *testing.T) {
+	netlab.Need(t)
+	n, err := netlab.NewNamespace("small")
+	require.NoError(t, err)
+	defer n.Close()
+	for _, mtu := range []int{1200, 1500} {
+		require.NoError(t, n.In(func() error {
+			link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("lode", mtu), MTU: mtu}, PeerName: fmt.Sprint("other", mtu)}
+			if err := netlink.LinkAdd(link); err != nil {
+				return err
+			}
+			return errors.Join(lane.OnlyIPv4(link), netlink.LinkSetUp(link), lane.OnlyIPv4(link))
+		}), mtu)
+	}
+	addresses, err := n.Addresses6("lode")
+	require.NoError(t, err)
+	assert.Empty(t, addresses)
 }

@@ -16,7 +16,11 @@ func OnlyIPv4(link netlink.Link) error {
 		return nil
 	}
 	const none = 1 // IN6_ADDR_GEN_MODE_NONE
-	if err := netlink.LinkSetIP6AddrGenMode(link, none); err != nil {
+	err := netlink.LinkSetIP6AddrGenMode(link, none)
+	if errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil // it has none at all, as those with an MTU of less than 1280
+	}
+	if err != nil {
 		return fmt.Errorf("have %s make no addresses of IPv6: %w", link.Attrs().Name, err)
 	}
 	addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)

@@ -145,7 +145,8 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		for _, l := range g.Lanes {
 			up = up || l.Up
 			if l.Message != "" {
-				problem = fmt.Sprintf("gateway %s does not reach %s: %s", g.Name, l.Gateway, sentence.Plain(l.Message, maxMessage))
+				problem = fmt.Sprintf("gateway %s does not reach %s: %s", g.Name, sentence.Plain(l.Gateway, maxName),
+					sentence.Plain(l.Message, maxMessage))
 			}
 		}
 	}
