@@ -325,6 +325,52 @@ func TestPodsCannotSpeakThroughTheTunnel(t *testing.T) {
 	assert.False(t, arrived(), "a pod's packet with a node's address arrives")
 }
 
+// TestNothingOfIPv6IsCarried has pods speak through the tunnel by IPv6, which the kernel listens at, too, and looks whether a node could be
+// reached by a link of the network.
+func TestNothingOfIPv6IsCarried(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	node := l.Home.Nodes[0]
+	target, pod := node.Pods[0], node.Pods[1]
+	heard, err := target.ListenPacket(netip.AddrPortFrom(target.Address, 9001).String())
+	require.NoError(t, err)
+	defer heard.Close()
+	arrived := func() bool {
+		_ = heard.SetReadDeadline(time.Now().Add(time.Second))
+		_, err := heard.Read(make([]byte, 100))
+		return err == nil
+	}
+	require.NoError(t, node.Namespace.Address("cni0", "fd00:1::1/64"))
+	require.NoError(t, pod.Namespace.Address("eth0", "fd00:1::2/64"))
+	other, err := node.ListenPacket("[::]:9002") // anything else arrives
+	require.NoError(t, err)
+	defer other.Close()
+	packet := tunneled(l.West.Nodes[0].Pods[0].Address, target.Address, 9001, "forged")
+	send := func(from *netlab.Namespace, to string) {
+		if conn, err := from.Dial("udp", "", to); err == nil {
+			_, _ = conn.Write(packet)
+			_ = conn.Close()
+		}
+	}
+	require.Eventually(t, func() bool {
+		send(pod.Namespace, "[fd00:1::1]:9002")
+		_ = other.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := other.Read(make([]byte, 100))
+		return err == nil
+	}, 10*time.Second, time.Millisecond, "the pod reaches its node by IPv6")
+	send(l.Home.Nodes[1].Namespace, netip.AddrPortFrom(node.Address, plan.TunnelPort).String())
+	require.True(t, arrived(), "the packet is right: a node may send it, by IPv4")
+	for range 3 {
+		send(pod.Namespace, fmt.Sprintf("[fd00:1::1]:%d", plan.TunnelPort))
+		send(node.Namespace, fmt.Sprintf("[::1]:%d", plan.TunnelPort))
+	}
+	assert.False(t, arrived(), "the tunnel takes packets by IPv6")
+	for _, n := range l.Nodes() {
+		addresses, err := n.Addresses6("lode")
+		require.NoError(t, err)
+		assert.Empty(t, addresses, n.Name)
+	}
+}
+
 // tunneled is a UDP packet inside of VXLAN-GPE.
 func tunneled(from, to netip.Addr, port uint16, text string) []byte {
 	vxlan := []byte{0x0c, 0, 0, 1, 0, byte(plan.TunnelID >> 8), byte(plan.TunnelID & 0xff), 0} // next protocol: IPv4

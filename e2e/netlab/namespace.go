@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -273,4 +274,25 @@ func (n *Namespace) Master(link, bridge string) error {
 		return err
 	}
 	return n.links.LinkSetMaster(port, master)
+}
+
+// Addresses6 are those of IPv6 that links have whose names begin with something.
+func (n *Namespace) Addresses6(links string) (all []string, err error) {
+	found, err := n.links.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range found {
+		if !strings.HasPrefix(l.Attrs().Name, links) {
+			continue
+		}
+		addresses, err := n.links.AddrList(l, netlink.FAMILY_V6)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addresses {
+			all = append(all, l.Attrs().Name+" has "+a.IPNet.String())
+		}
+	}
+	return all, nil
 }

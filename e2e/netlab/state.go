@@ -134,6 +134,8 @@ func (n *Node) Spoil() error {
 	if err != nil {
 		return err
 	}
-	conn.FlushTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: plan.FilterName})
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		conn.FlushTable(&nftables.Table{Family: family, Name: plan.FilterName})
+	}
 	return conn.Flush()
 }

@@ -68,6 +68,8 @@ const (
 type agent struct {
 	Settings
 	server *lane.Server
+	// filter brings packet filters in line.
+	filter func(plan.Plan) error
 	prober *probe.Prober
 	// from is the node as it was when it began to ask.
 	from    site.Node
@@ -85,7 +87,7 @@ type agent struct {
 
 // Run keeps the node in line until ctx ends.
 func Run(ctx context.Context, settings Settings) error {
-	a := &agent{Settings: settings, lanes: map[string]lane.Lane{}, via: map[string]string{}}
+	a := &agent{Settings: settings, filter: apply.Filters, lanes: map[string]lane.Lane{}, via: map[string]string{}}
 	settings.Metrics.MustRegister(a)
 	ctx, cancel := context.WithCancel(ctx)
 	defer a.stop()
@@ -106,6 +108,10 @@ func Run(ctx context.Context, settings Settings) error {
 				all := done == nil || done.Site != in.Site || time.Now().After(next)
 				if all {
 					next = time.Now().Add(again)
+					if err := a.keepLanes(ctx); err != nil {
+						return err
+					}
+					in = a.input(ctx)
 				}
 				done = &in
 				if !a.apply(ctx, in, all) {
@@ -201,7 +207,7 @@ func (a *agent) told(ctx context.Context) error {
 		a.nodes = append(a.nodes, n.Address)
 	}
 	a.mu.Unlock()
-	return a.keepLanes(ctx, self)
+	return a.keepLanes(ctx)
 }
 
 // probe asks gateways from the node's address, and answers on a gateway.
@@ -229,23 +235,26 @@ func (a *agent) probe(ctx context.Context, self *site.Node) error {
 	})
 }
 
-// keepLanes has a lane to each cluster, on a gateway.
-func (a *agent) keepLanes(ctx context.Context, self *site.Node) error {
+// keepLanes has a lane to each cluster, on a gateway, while packet filters are in force: what comes by a lane is for them to judge. So they
+// come first, and go last.
+func (a *agent) keepLanes(ctx context.Context) error {
+	self := a.site.Node(a.Self)
 	wanted := map[string]site.Remote{}
 	if self != nil && self.Gateway {
 		for _, r := range a.site.Remotes {
 			wanted[r.Name] = r
 		}
 	}
-	for name, l := range a.lanes {
-		if _, ok := wanted[name]; !ok {
-			_ = l.Close()
-			a.mu.Lock()
-			delete(a.lanes, name)
-			a.mu.Unlock()
-		}
+	a.closeLanes(func(name string) bool { _, ok := wanted[name]; return !ok })
+	if len(wanted) == 0 {
+		return nil
 	}
-	if len(wanted) > 0 && a.server == nil {
+	if err := a.filter(plan.Make(plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu})); err != nil {
+		klog.FromContext(ctx).Error(err, "No lane is open while packet filters cannot be set: it is tried again")
+		a.closeLanes(func(string) bool { return true })
+		return nil
+	}
+	if a.server == nil {
 		identity, err := lane.LoadIdentity(a.State)
 		if err != nil {
 			return err
@@ -273,6 +282,18 @@ func (a *agent) keepLanes(ctx context.Context, self *site.Node) error {
 		a.lanes[name].Set(peers)
 	}
 	return nil
+}
+
+// closeLanes closes some of the lanes.
+func (a *agent) closeLanes(which func(name string) bool) {
+	for name, l := range a.lanes {
+		if which(name) {
+			_ = l.Close()
+			a.mu.Lock()
+			delete(a.lanes, name)
+			a.mu.Unlock()
+		}
+	}
 }
 
 // input is what the plan is made from now.

@@ -15,7 +15,8 @@ var (
 	received = prometheus.NewDesc("lodestone_network_lane_received_bytes_total",
 		"Bytes of packets received from a gateway of another cluster.", laneLabels, nil)
 	dropped = prometheus.NewDesc("lodestone_network_lane_dropped_bytes_total",
-		"Bytes of packets to and from a gateway of another cluster that were more than the bandwidth limit.", laneLabels, nil)
+		"Bytes of packets to and from a gateway of another cluster that were more than the bandwidth limit, or are none that kernels make.",
+		laneLabels, nil)
 	roundTrip = prometheus.NewDesc("lodestone_network_lane_round_trip_seconds",
 		"The shortest smoothed round trip time of connections to a gateway of another cluster.", laneLabels, nil)
 )

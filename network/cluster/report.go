@@ -24,6 +24,7 @@ import (
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 // Reporter writes what a gateway knows into the NetworkLinks of its cluster. It is safe for concurrent use.
@@ -164,7 +165,7 @@ func lanes(now, before *sample, mtu int) (told []networkv1alpha1.LaneStatus) {
 	for _, s := range now.lanes {
 		l := networkv1alpha1.LaneStatus{Gateway: s.Peer, Up: s.Up, Since: metav1.NewTime(s.Since.Truncate(time.Second)),
 			Connections: int32(s.Connections), RoundTripMicroseconds: s.RTT.Microseconds(), MTU: int32(mtu),
-			CongestionControl: s.Congestion, Message: s.Problem}
+			CongestionControl: s.Congestion, Message: sentence.Plain(s.Problem, networkv1alpha1.MaxMessage)}
 		if before != nil {
 			l.SentBytesPerSecond, l.ReceivedBytesPerSecond = rates(now, before, s)
 		}
@@ -204,7 +205,7 @@ func statusOf(link *networkv1alpha1.NetworkLink, verdict Verdict, own networkv1a
 	status := *link.Status.DeepCopy()
 	status.ObservedGeneration = link.Generation
 	condition := metav1.Condition{Type: networkv1alpha1.Accepted, Status: metav1.ConditionFalse, Reason: verdict.Reason,
-		Message: verdict.Message, ObservedGeneration: link.Generation}
+		Message: sentence.Short(verdict.Message, networkv1alpha1.MaxMessage), ObservedGeneration: link.Generation}
 	if verdict.Accepted {
 		condition.Status = metav1.ConditionTrue
 	}

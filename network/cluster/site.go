@@ -64,13 +64,9 @@ func KeyOf(link *networkv1alpha1.NetworkLink) Key { return Key{link.Namespace, l
 // Make returns what each node is told, and what becomes of each link.
 func Make(o Observation) (*site.Site, map[Key]Verdict) {
 	s := &site.Site{}
-	ranges := false
-	for _, n := range o.Nodes {
-		if told, ok := nodeOf(n); ok {
-			s.Nodes = append(s.Nodes, told)
-			ranges = ranges || len(told.Pods) > 0
-		}
-	}
+	var left []string
+	s.Nodes, left = partaking(o.Nodes)
+	ranges := slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return len(n.Pods) > 0 })
 	away := virtual(o.Nodes)
 	verdicts := map[Key]Verdict{}
 	for _, link := range o.Links {
@@ -101,6 +97,7 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 				verdict.Transit = addBehind(s, o.Homes[remote.Name], link)
 			}
 		}
+		verdict.Message += leftOut(left)
 		verdict.Ranges, verdict.Translations = remote.Ranges, remote.Translations
 		verdicts[KeyOf(link)] = verdict
 	}
@@ -171,7 +168,8 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 // are none of this one.
 func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
-	selects, texts, where, limit := offloaded, link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
+	selects := func(n *corev1.Namespace) bool { return remotecluster.MayUse(n, remote.Name) }
+	texts, where, limit := link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
 	own := link.Namespace == o.Namespace
 	if !own {
 		home := o.Homes[remote.Name]
@@ -241,6 +239,3 @@ func translated(pods remotecluster.Translations) (text string) {
 	}
 	return text
 }
-
-// offloaded selects the namespaces of home whose pods other clusters reach.
-func offloaded(n *corev1.Namespace) bool { return n.Labels[keys.Offload] == keys.OffloadEnabled }

@@ -223,6 +223,61 @@ func TestALinkThatCannotBeDisturbsNoOther(t *testing.T) {
 	assert.Contains(t, verdicts[Key{keys.NetworkNamespace, "zoo"}].Message, "overlaps")
 }
 
+func TestANodeThatIsWrongPartsNoClusters(t *testing.T) {
+	at := func(n *corev1.Node, created int64, ready corev1.ConditionStatus) *corev1.Node {
+		n.CreationTimestamp = metav1.NewTime(time.Unix(created, 0))
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		return n
+	}
+	yes, no := corev1.ConditionTrue, corev1.ConditionUnknown
+	for _, row := range []struct {
+		name        string
+		left, right *corev1.Node
+		kept        string
+		says        string
+	}{
+		{"two have one address: the one that is ready", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, no),
+			at(node("b", "192.0.2.7", "10.1.8.0/24", nil), 2, yes), "b",
+			"node a is left out: its 192.0.2.7 overlaps with 192.0.2.7 of node b: see to its InternalIP and podCIDRs"},
+		{"both are: the older one", at(node("b", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
+			at(node("a", "192.0.2.7", "10.1.8.0/24", nil), 2, yes),
+			"b", "node a is left out"},
+		{"the pods of one are those of another", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
+			at(node("b", "192.0.2.8", "10.1.7.0/25", nil), 2, yes), "a", "node b is left out: its 10.1.7.0/25 overlaps with 10.1.7.0/24 of node a"},
+		{"a node has the address of a pod", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
+			at(node("b", "10.1.7.9", "10.1.8.0/24", nil), 2, yes), "a", "node b is left out: its 10.1.7.9 overlaps with 10.1.7.0/24 of node a"},
+		{"the pods of one have the address of another", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 1, yes),
+			at(node("b", "192.0.3.8", "192.0.2.0/24", nil), 2, yes), "a", "node b is left out: its 192.0.2.0/24 overlaps with 192.0.2."},
+		{"one is wrong by itself", at(node("a", "192.0.2.7", "10.1.7.0/24", nil), 2, yes),
+			at(node("b", "192.0.2.8", "8.0.0.0/5", nil), 1, yes), "a",
+			"node b is left out: the pods of node b has the range 8.0.0.0/5"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := home()
+			o.Nodes = append(o.Nodes, row.left, row.right)
+			s, verdicts := Make(o)
+			require.Len(t, s.Remotes, 1, "the clusters stay joined")
+			require.NoError(t, s.Validate())
+			require.Len(t, s.Nodes, 3)
+			assert.NotNil(t, s.Node(row.kept))
+			verdict := verdicts[KeyOf(o.Links[0])]
+			assert.True(t, verdict.Accepted)
+			assert.Contains(t, verdict.Message, "this cluster takes part; "+row.says)
+		})
+	}
+	assert.Equal(t, "; a; b; c; and 1 more", leftOut([]string{"a", "b", "c", "d"}))
+}
+
+func TestANamespaceIsOpenOnlyToTheClustersThatItNames(t *testing.T) {
+	o := home()
+	o.Namespaces["shop"].Annotations = map[string]string{keys.OffloadClusters: "east"}
+	s, _ := Make(o)
+	assert.Equal(t, addresses("10.1.1.7"), s.Remotes[0].Pods, "west reaches the pods that probe")
+	o.Namespaces["shop"].Annotations[keys.OffloadClusters] = "east, west"
+	s, _ = Make(o)
+	assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), s.Remotes[0].Pods)
+}
+
 func TestLinksElsewhereAreNotRead(t *testing.T) {
 	o := home()
 	for _, at := range []Key{{"shop", "west"}, {keys.TenantPrefix + "h", "other"}} {

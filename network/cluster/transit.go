@@ -10,6 +10,7 @@ import (
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 // Two remote clusters reach each other through home. Each of them is told which ranges are behind home, of which its owner lets in some
@@ -34,7 +35,7 @@ func addBehind(s *site.Site, home *remotev1alpha1.HomeCluster, link *networkv1al
 				s.Remotes, status.Accepted = candidate.Remotes, true
 			}
 		}
-		status.Message = problem
+		status.Message = sentence.Short(problem, networkv1alpha1.MaxMessage)
 		if status.Accepted {
 			status.PodCIDRs = slices.Clone(announced.PodCIDRs)
 		}
@@ -86,7 +87,8 @@ func addTransit(s *site.Site, o Observation, verdicts map[Key]Verdict, away map[
 		}
 		verdict := verdicts[KeyOf(link)]
 		for _, to := range link.Spec.Transit {
-			status := networkv1alpha1.TransitStatus{Cluster: to.Cluster, Message: hinders(r.Name, to, own[to.Cluster], joined[to.Cluster])}
+			status := networkv1alpha1.TransitStatus{Cluster: to.Cluster, Message: sentence.Short(
+				hinders(r.Name, to, own[to.Cluster], joined[to.Cluster]), networkv1alpha1.MaxMessage)}
 			if status.Accepted = status.Message == ""; status.Accepted {
 				r.Transit = append(r.Transit, site.Transit{To: to.Cluster, Pods: passing(o, away, r, to.Cluster)})
 			}

@@ -94,7 +94,8 @@ func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, 
 func transform(obj any) (any, error) {
 	switch object := obj.(type) {
 	case *corev1.Node:
-		object.Status = corev1.NodeStatus{Addresses: object.Status.Addresses}
+		object.Status = corev1.NodeStatus{Addresses: object.Status.Addresses,
+			Conditions: slices.DeleteFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeReady })}
 	case *corev1.Namespace:
 		clusters, narrowed := object.Annotations[keys.OffloadClusters]
 		if object.Annotations = nil; narrowed {
@@ -210,8 +211,9 @@ func (w *Watch) Node(name string) *corev1.Node { return controller.Get[corev1.No
 // Gateways are the names of all nodes that are gateways.
 func (w *Watch) Gateways() map[string]bool {
 	names := map[string]bool{}
-	for n := range controller.Each[corev1.Node](w.nodes) {
-		if told, ok := nodeOf(n); ok && told.Gateway {
+	part, _ := partaking(controller.All[corev1.Node](w.nodes))
+	for _, n := range part {
+		if n.Gateway {
 			names[n.Name] = true
 		}
 	}

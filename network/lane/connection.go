@@ -35,7 +35,8 @@ type connection struct {
 	below      *batched
 	tls        *tls.Conn
 
-	// sent and received are the bytes of packets, without what TLS and TCP add; dropped those that were more than the limit.
+	// sent and received are the bytes of packets, without what TLS and TCP add; dropped those that were more than the limit, or that no
+	// kernel makes.
 	sent, received, dropped atomic.Uint64
 
 	heard   atomic.Int64 // when something came, in nanoseconds of start

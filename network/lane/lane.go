@@ -54,7 +54,7 @@ type Status struct {
 	RTT time.Duration
 	// Sent and Received are the bytes of packets that went to the gateway and came from it, since it became one of the other cluster.
 	Sent, Received uint64
-	// Dropped are the bytes of packets from the gateway and to it that were lost because of Limit.
+	// Dropped are the bytes of packets from the gateway and to it that were lost because of Limit, or because no kernel makes such packets.
 	Dropped uint64
 	// Problem is why there is no connection, in a sentence; empty if there is one.
 	Problem string

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/lodestone-storage/lodestone/network/places"
 )
 
 // Server makes Trunks for one gateway: it has the gateway's key, and the one port at which others dial.
@@ -26,8 +28,8 @@ type Server struct {
 	trunks []*Trunk
 }
 
-// unknownLimit is how many connections may be open whose key is not yet known.
-const unknownLimit = 32
+// unknownLimit is how many connections may be open whose key is not yet known, unknownEach how many of one source.
+const unknownLimit, unknownEach = 32, 8
 
 // NewServer listens at an address until Close is called; at none if it is empty, where this side only dials.
 func NewServer(ctx context.Context, identity *Identity, address string) (*Server, error) {
@@ -52,9 +54,9 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) serve() {
-	places := make(chan struct{}, unknownLimit)
+	free, sources := make(chan struct{}, unknownLimit), places.NewSources(unknownEach)
 	for {
-		places <- struct{}{}
+		free <- struct{}{}
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -62,10 +64,19 @@ func (s *Server) serve() {
 		if err != nil {
 			s.logger.Error(err, "A connection could not be taken: are there too many?")
 			time.Sleep(every)
-			<-places
+			<-free
 			continue
 		}
-		go s.take(conn.(*net.TCPConn), func() { <-places })
+		leave := sources.Take(conn.RemoteAddr())
+		if leave == nil {
+			_ = conn.Close() // a gateway dials again
+			<-free
+			continue
+		}
+		go s.take(conn.(*net.TCPConn), func() {
+			leave()
+			<-free
+		})
 	}
 }
 

@@ -179,7 +179,8 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	g.connections = append(g.connections, c)
 	t.mu.Unlock()
 	err := c.run(t.update, func(packet []byte) error {
-		if !t.in.now(len(packet)) {
+		// What counts for the limit is what comes out, with a header for each segment.
+		if bytes, ok := judge(packet); !ok || !t.in.now(bytes) {
 			c.dropped.Add(uint64(len(packet)))
 			return nil
 		}
@@ -260,6 +261,9 @@ func (t *Trunk) carry(i int) {
 				return nil, err
 			}
 			frame := buffer[:frameHeader+n]
+			if !isIPv4(frame[frameHeader:]) {
+				continue // the kernel itself speaks IPv6 on each link
+			}
 			if pods := t.translated(); len(pods) > 0 && !outgoing(frame[frameHeader:], pods) {
 				continue
 			}

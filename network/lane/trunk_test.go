@@ -131,6 +131,9 @@ func TestPacketsGoThroughALane(t *testing.T) {
 		}
 		assert.True(t, bytes.Equal(content[:size], buffer[:n]), "%d bytes come as they were sent", size)
 	}
+	for _, trunk := range []*lane.Trunk{a.trunk, b.trunk} {
+		assert.Zero(t, trunk.Status()[0].Dropped, "whatever the kernel makes is carried")
+	}
 }
 
 func TestOnlyPinnedKeysGetALane(t *testing.T) {

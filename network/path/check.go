@@ -8,7 +8,9 @@ import (
 	"os"
 	"time"
 
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/pathcheck"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 // sizes are those of packets and of what connections carry, in bytes.
@@ -50,7 +52,7 @@ func judge(what string, own, to netip.Addr, ask func() (netip.Addr, error)) stri
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Sprintf("%s to pod %s are not answered within %v", what, to, patience)
 	case err != nil:
-		return fmt.Sprintf("%s to pod %s: %v", what, to, err)
+		return sentence.Plain(fmt.Sprintf("%s to pod %s: %v", what, to, err), networkv1alpha1.MaxMessage)
 	case seen != own:
 		return fmt.Sprintf("pod %s sees address %s and not %s, by which it reaches this one: something between translates addresses",
 			to, seen, own)

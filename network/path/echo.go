@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/network/places"
 )
 
 // Port is where pods answer, by TCP and UDP.
@@ -39,24 +41,31 @@ func Serve(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// served bounds how many connections are served at once: anybody in the cluster may connect.
-const served = 64
+// served bounds how many connections are served at once, servedEach those of one source: anybody in the cluster may connect.
+const served, servedEach = 64, 8
 
 func serveTCP(listener net.Listener) {
-	places := make(chan struct{}, served)
+	free, sources := make(chan struct{}, served), places.NewSources(servedEach)
 	for {
-		places <- struct{}{}
+		free <- struct{}{}
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			<-places
+			<-free
 			time.Sleep(patience / 10)
 			continue
 		}
+		leave := sources.Take(conn.RemoteAddr())
+		if leave == nil {
+			_ = conn.Close()
+			<-free
+			continue
+		}
 		go func() {
-			defer func() { <-places }()
+			defer func() { <-free }()
+			defer leave()
 			defer conn.Close()
 			if conn.SetDeadline(time.Now().Add(2*patience)) != nil {
 				return
@@ -73,19 +82,36 @@ func serveTCP(listener net.Listener) {
 }
 
 func serveUDP(packets *net.UDPConn) {
+	own := packets.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	buffer := make([]byte, 1<<16)
 	for {
 		n, from, err := packets.ReadFromUDPAddrPort(buffer)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err == nil {
+		if err == nil && from.Port() != own { // who answers would get the answer, and answer for ever
 			_, _ = packets.WriteToUDPAddrPort(append([]byte(from.Addr().Unmap().String()+"\n"), buffer[:n]...), from)
 		}
 	}
 }
 
-var errOther = errors.New("what came back is not what was sent")
+var (
+	errOther     = errors.New("what came back is not what was sent")
+	errNoAddress = errors.New("what came back does not begin with the IPv4 address of who sent it")
+)
+
+// lineLimit bounds what is read of an answer for an address and the end of its line. The other side is in the hands of somebody else, and
+// what it says in place of an address is not repeated.
+const lineLimit = 64
+
+// seenIn is the address that an answer begins with.
+func seenIn(line string) (netip.Addr, error) {
+	address, err := netip.ParseAddr(strings.TrimSpace(line))
+	if err != nil || len(line) > lineLimit || !address.Is4() {
+		return netip.Addr{}, errNoAddress
+	}
+	return address, nil
+}
 
 // AskUDP sends one packet and returns the address that it was seen to come from.
 func AskUDP(to netip.AddrPort, content []byte) (seen netip.Addr, err error) {
@@ -117,7 +143,7 @@ func ask(conn *net.UDPConn, content []byte) (seen netip.Addr, err error) {
 	if back != string(content) {
 		return seen, errOther
 	}
-	return netip.ParseAddr(address)
+	return seenIn(address)
 }
 
 // AskTCP has a connection's content come back and returns the address that it was seen to come from.
@@ -135,11 +161,15 @@ func AskTCP(ctx context.Context, to netip.AddrPort, content []byte) (seen netip.
 		_, err := conn.Write(content)
 		sent <- err
 	}()
-	reader := bufio.NewReader(conn)
-	line, err := reader.ReadString('\n')
+	reader := bufio.NewReaderSize(conn, lineLimit)
+	line, err := reader.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return seen, errNoAddress
+	}
 	if err != nil {
 		return seen, err
 	}
+	address := string(line)
 	back := make([]byte, len(content))
 	if _, err := io.ReadFull(reader, back); err != nil {
 		return seen, err
@@ -150,5 +180,5 @@ func AskTCP(ctx context.Context, to netip.AddrPort, content []byte) (seen netip.
 	if err := <-sent; err != nil {
 		return seen, err
 	}
-	return netip.ParseAddr(strings.TrimSpace(line))
+	return seenIn(address)
 }

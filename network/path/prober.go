@@ -214,7 +214,7 @@ func same(a, b networkv1alpha1.ProbeStatus) bool {
 	})
 }
 
-// entries are those of a link with a pod's own, or without it, and without those that nobody renews.
+// entries are those of a link with a pod's own, or without it, and without those that nobody renews. Of too many the newest are kept.
 func entries(
 	present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, now time.Time,
 ) []networkv1alpha1.ProbeStatus {
@@ -222,7 +222,8 @@ func entries(
 		return s.Name == own.Name || now.Sub(s.RenewTime.Time) > stale
 	})
 	if !leaving {
-		kept = append(kept, own)
+		slices.SortFunc(kept, func(a, b networkv1alpha1.ProbeStatus) int { return b.RenewTime.Compare(a.RenewTime.Time) })
+		kept = append(kept[:min(len(kept), networkv1alpha1.MaxProbes-1)], own)
 	}
 	slices.SortFunc(kept, func(a, b networkv1alpha1.ProbeStatus) int { return strings.Compare(a.Name, b.Name) })
 	return kept

@@ -64,9 +64,14 @@ func Run(ctx context.Context, config *Config) error {
 	if config.Workers == nil {
 		config.Workers = workers
 	}
+	measured, err := links.NewMetrics(process.Metrics)
+	if err != nil {
+		return err
+	}
+	linker := links.Linker{Home: joined, Remotes: remotes, Objects: objects, Metrics: measured}
 	work, err := config.Workers(Shared{
 		Home: process.Client, HomeID: homeID, Informers: factory, Metrics: process.Metrics, Recorder: process.Recorder,
-		Links: links.Linker{Home: joined, Remotes: remotes, Objects: objects},
+		Links: linker,
 	})
 	if err != nil {
 		return err
@@ -115,6 +120,7 @@ func Run(ctx context.Context, config *Config) error {
 	return process.Lead(ctx, func(ctx context.Context) error {
 		together, ctx := errgroup.WithContext(ctx)
 		together.Go(func() error { return clusters.Run(ctx) })
+		together.Go(func() error { return linker.Alone(ctx) })
 		if shared != nil {
 			together.Go(func() error { return shared.Run(ctx) })
 		}
@@ -175,10 +181,6 @@ func workers(shared Shared) ([]Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	linked := shared.Links
-	if linked.Metrics, err = links.NewMetrics(shared.Metrics); err != nil {
-		return nil, err
-	}
 	core := shared.Informers.Core().V1()
 	offloaded, err := pods.New(pods.Config{
 		Home: shared.Home, Recorder: shared.Recorder, Metrics: shared.Metrics,
@@ -190,6 +192,6 @@ func workers(shared Shared) ([]Worker, error) {
 	return []Worker{
 		offloaded.Run,
 		reflected.Run,
-		linked.Run,
+		shared.Links.Run,
 	}, nil
 }

@@ -21,6 +21,8 @@ const (
 	// maxGateways and maxProbes bound what is taken over of another cluster.
 	maxGateways, maxProbes = 16, 16
 	maxMessage             = 512
+	// maxName, maxAddress, maxKeys, maxKey and maxMTU are what a NetworkLink takes.
+	maxName, maxAddress, maxKeys, maxKey, maxMTU = 253, 263, 4, 44, 65535
 	// fresh is how old what a pod says of its probes may be: it says something every 20 seconds.
 	fresh = time.Minute
 	// silent is after how long nobody knows of the lanes of a gateway: it says something every 30 seconds, or seldomer if it has many links.
@@ -80,24 +82,40 @@ func told(link *networkv1alpha1.NetworkLink, pods remotecluster.Translations) (s
 		return spec
 	}
 	for _, g := range link.Status.Gateways {
-		if len(g.Keys) > 0 && len(spec.Gateways) < maxGateways {
-			spec.Gateways = append(spec.Gateways, *g.Gateway.DeepCopy())
+		one, ok := fit(g.Gateway)
+		named := slices.ContainsFunc(spec.Gateways, func(other networkv1alpha1.Gateway) bool { return other.Name == one.Name })
+		if ok && !named && len(spec.Gateways) < maxGateways {
+			spec.Gateways = append(spec.Gateways, one)
 		}
 	}
 	for _, p := range link.Status.Probes {
-		address := p.Address
-		if parsed, err := netip.ParseAddr(address); err == nil {
-			reached, ok := pods.Reached(parsed)
-			if !ok {
-				continue
-			}
-			address = reached.String()
+		parsed, err := netip.ParseAddr(p.Address)
+		if err != nil || !parsed.Is4() {
+			continue
 		}
+		reached, ok := pods.Reached(parsed)
+		if !ok {
+			continue
+		}
+		address := reached.String()
 		if len(spec.Probes) < maxProbes && !slices.Contains(spec.Probes, address) {
 			spec.Probes = append(spec.Probes, address)
 		}
 	}
 	return spec
+}
+
+// fit is a gateway as an object takes it; false: it cannot be, or has no key yet. One entry that cannot be would have the whole object
+// refused, and nothing would be told any more.
+func fit(g networkv1alpha1.Gateway) (networkv1alpha1.Gateway, bool) {
+	var known []string
+	for _, key := range g.Keys {
+		if len(key) <= maxKey && !slices.Contains(known, key) && len(known) < maxKeys {
+			known = append(known, key)
+		}
+	}
+	g.Keys = known
+	return g, len(known) > 0 && g.Name != "" && len(g.Name) <= maxName && len(g.Address) <= maxAddress && g.MTU >= 0 && g.MTU <= maxMTU
 }
 
 // ready says whether the pods of the two clusters reach each other, which only probes show. The objects are nil where there are none.
@@ -127,7 +145,8 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		for _, l := range g.Lanes {
 			up = up || l.Up
 			if l.Message != "" {
-				problem = fmt.Sprintf("gateway %s does not reach %s: %s", g.Name, l.Gateway, sentence.Plain(l.Message, maxMessage))
+				problem = fmt.Sprintf("gateway %s does not reach %s: %s", g.Name, sentence.Plain(l.Gateway, maxName),
+					sentence.Plain(l.Message, maxMessage))
 			}
 		}
 	}
@@ -139,28 +158,42 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		who, to string
 		link    *networkv1alpha1.NetworkLink
 	}{{"home", "cluster " + cluster, home}, {"cluster " + cluster, "home", remote}} {
-		probed := 0
-		for _, p := range side.link.Status.Probes {
-			if side.link == home && now.Sub(p.RenewTime.Time) > fresh {
-				continue // what another cluster says is as old as its clock is wrong
-			}
-			for _, path := range p.Paths {
-				if !path.Up {
-					return no("PathDown", "pod %s of %s, on node %s, does not reach %s: %s", p.Name, side.who, p.Node, side.to,
-						sentence.Plain(path.Message, maxMessage))
-				}
-				probed++
-			}
-		}
-		if probed == 0 {
-			return no("NotProbed", "no pod of %s has probed the way to %s lately: see whether pods of Deployment %s run in namespace %s of it",
-				side.who, side.to, "lodestone-network-probe", keys.NetworkNamespace)
+		probed, problem := tried(side.who, side.to, side.link.Status.Probes, func(p networkv1alpha1.ProbeStatus) bool {
+			return side.link != home || now.Sub(p.RenewTime.Time) <= fresh // what another cluster says is as old as its clock is wrong
+		})
+		switch {
+		case problem != "":
+			return no("PathDown", "%s", problem)
+		case probed == 0:
+			return no("NotProbed", "%s", notProbed(side.who, side.to))
 		}
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
 		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s", paths, set.translated(),
 			throughHome(home))}
+}
+
+// tried counts the ways that pods of one side probe, of what they have said that counts, or says which of them does not work.
+func tried(who, to string, probes []networkv1alpha1.ProbeStatus, counts func(networkv1alpha1.ProbeStatus) bool) (ways int, problem string) {
+	for _, p := range probes {
+		if !counts(p) {
+			continue
+		}
+		for _, path := range p.Paths {
+			if !path.Up {
+				return ways, fmt.Sprintf("pod %s of %s, on node %s, does not reach %s: %s", sentence.Plain(p.Name, maxName), who,
+					sentence.Plain(p.Node, maxName), to, sentence.Plain(path.Message, maxMessage))
+			}
+			ways++
+		}
+	}
+	return ways, ""
+}
+
+func notProbed(who, to string) string {
+	return fmt.Sprintf("no pod of %s has probed the way to %s lately: see whether pods of Deployment %s run in namespace %s of it", who, to,
+		"lodestone-network-probe", keys.NetworkNamespace)
 }
 
 // translated says which range stands for which, empty if none does.

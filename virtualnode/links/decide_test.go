@@ -1,6 +1,7 @@
 package links
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -46,8 +47,10 @@ func TestEachSideIsToldOfTheOther(t *testing.T) {
 	limit := resource.MustParse("50Mi")
 	assert.Equal(t, networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.2.0.0/16"}, BandwidthLimit: &limit},
 		here(set(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodBandwidthLimit: &limit}), nil, nil))
-	for range 100 {
-		west.Status.Gateways = append(west.Status.Gateways, west.Status.Gateways[0])
+	for i := range 100 {
+		more := west.Status.Gateways[0]
+		more.Name = fmt.Sprint("more-", i)
+		west.Status.Gateways = append(west.Status.Gateways, more)
 	}
 	assert.Len(t, here(terms{}, west, nil).Gateways, maxGateways)
 }

@@ -5,14 +5,17 @@ package apply
 import (
 	"errors"
 
+	"github.com/google/nftables"
+
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
+	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
 // Apply brings the node in line with a plan. It goes on after an error, as far as that makes sense.
 func Apply(p plan.Plan) error {
 	// Nothing is to pass that the filter would not let pass: it comes first, and goes last.
 	if p.Filter != nil {
-		if err := filter(p.Filter); err != nil {
+		if err := Filters(p); err != nil {
 			return err
 		}
 		if err := tunnel(p.MTU); err != nil {
@@ -28,7 +31,16 @@ func Apply(p plan.Plan) error {
 	if err := errors.Join(rules(nil), routes(nil), tunnel(0)); err != nil {
 		return err
 	}
-	return filter(nil)
+	return Filters(p)
+}
+
+// Filters brings only packet filters in line.
+func Filters(p plan.Plan) error {
+	wanted := p.FilterIPv6
+	if !lane.HasIPv6() {
+		wanted = nil // there is nothing to be filtered, and may be no such table
+	}
+	return errors.Join(filter(nftables.TableFamilyIPv4, p.Filter), filter(nftables.TableFamilyIPv6, wanted))
 }
 
 // Routes brings only routes in line: of a plan that was applied nothing else changes when another gateway or lane is used.

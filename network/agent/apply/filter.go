@@ -14,15 +14,15 @@ import (
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
 
-// filter brings our table of nftables in line; nil: there is to be none. If anything but elements of sets differs, the whole table is
-// replaced, in one step.
-func filter(wanted *plan.Filter) error {
+// filter brings our table of nftables of a family in line; nil: there is to be none. If anything but elements of sets differs, the whole
+// table is replaced, in one step.
+func filter(family nftables.TableFamily, wanted *plan.Filter) error {
 	conn, err := nftables.New(nftables.AsLasting())
 	if err != nil {
 		return fmt.Errorf("reach nftables (does the pod have CAP_NET_ADMIN?): %w", err)
 	}
 	defer func() { _ = conn.CloseLasting() }()
-	table := &nftables.Table{Name: plan.FilterName, Family: nftables.TableFamilyIPv4}
+	table := &nftables.Table{Name: plan.FilterName, Family: family}
 	tables, err := conn.ListTablesOfFamily(table.Family)
 	if err != nil {
 		return fmt.Errorf("list tables of nftables: %w", err)
@@ -267,7 +267,8 @@ func expressions(m plan.Match) (e []expr.Any) {
 		add(&expr.Notrack{})
 	case plan.Keep:
 		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: 4},
-			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})
+			// The kernel tells both ends of the range: a rule with one would never be found to be as it should.
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 1})
 	case plan.SetMSS:
 		const option, offset = 2, 2 // the kernel only ever makes it smaller
 		add(&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(m.MSS)},

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
+	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
 // anyAddress is the same on all our links. Nobody reaches it.
@@ -44,6 +45,9 @@ func tunnel(mtu int) error {
 		if err := netlink.LinkSetMTU(link, mtu); err != nil {
 			return fmt.Errorf("set the MTU of %s to %d: %w", plan.Tunnel, mtu, err)
 		}
+	}
+	if err := lane.OnlyIPv4(link); err != nil {
+		return err
 	}
 	if link.Attrs().Flags&net.FlagUp != 0 {
 		return nil

@@ -2,19 +2,21 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/lodestone-storage/lodestone/network/site"
 )
 
-// Filter is a table of nftables, of IPv4.
+// Filter is a table of nftables, of IPv4 or of IPv6.
 type Filter struct {
 	Sets   []Set
 	Chains []Chain
 }
 
-// FilterName is the name of the table.
+// FilterName is the name of both tables.
 const FilterName = "lodestone"
 
 // Set is addresses that rules name. What pods come and go changes sets, and no rules.
@@ -116,7 +118,7 @@ const (
 )
 
 // filter is default deny for all that goes through tunnel and lanes.
-func filter(in Input, self *site.Node, mtu int) *Filter {
+func filter(in Input, self *site.Node) *Filter {
 	f := &Filter{}
 	var nodes, remote []netip.Prefix
 	for _, n := range in.Nodes {
@@ -162,22 +164,58 @@ func filter(in Input, self *site.Node, mtu int) *Filter {
 		Match{In: Tunnel, Do: Drop},
 		Match{Out: Tunnel, From: setOwn, To: setRemote, Do: Accept},
 		Match{Out: Tunnel, Do: Drop})
+	sized, sizes := segments(in)
+	f.Sets = append(f.Sets, sized...)
 	f.Chains = []Chain{
 		{"tunnel", "filter", "prerouting", priorityRaw, tunnel},
 		{"tunnel-out", "filter", "output", priorityRaw, []Match{{Port: TunnelPort, Do: Forget}}},
 		{"input", "filter", "input", priorityFilter, input},
 		{"forward", "filter", "forward", priorityFilter, forward},
 		// Where messages of too large packets get lost, TCP still finds the size.
-		{"size", "filter", "forward", priorityMangle, []Match{
-			{From: setOwn, To: setRemote, SYN: true, Do: SetMSS, MSS: uint16(mtu - 40)},
-			{From: setRemote, To: setOwn, SYN: true, Do: SetMSS, MSS: uint16(mtu - 40)},
-		}},
+		{"size", "filter", "forward", priorityMangle, sizes},
 		{"claim", "nat", "postrouting", priorityClaim, []Match{
 			{From: setOwn, To: setRemote, Do: Keep},
 			{From: setRemote, To: setOwn, Do: Keep},
 		}},
 	}
 	return f
+}
+
+// segments has TCP send no larger segments than the networks on the way to a range carry in one piece. There is a set for each size.
+func segments(in Input) (sets []Set, rules []Match) {
+	ranges := map[int][]netip.Prefix{}
+	for _, r := range in.Remotes {
+		for _, way := range ways(in.MTU, r) {
+			ranges[way.MTU] = append(ranges[way.MTU], way.To)
+		}
+	}
+	for _, mtu := range slices.Sorted(maps.Keys(ranges)) {
+		set, size := Set{fmt.Sprint("size-", mtu), false, sorted(ranges[mtu])}, uint16(mtu-40)
+		sets = append(sets, set)
+		rules = append(rules, Match{From: setOwn, To: set.Name, SYN: true, Do: SetMSS, MSS: size},
+			Match{From: set.Name, To: setOwn, SYN: true, Do: SetMSS, MSS: size})
+	}
+	return sets, rules
+}
+
+// filterIPv6 lets nothing through: there is no IPv6 on our links. The kernel receives packets of the tunnel by IPv6, too, whoever sends
+// them.
+func filterIPv6(in Input, self *site.Node) *Filter {
+	links := []string{Tunnel}
+	if self.Gateway {
+		for _, r := range in.Remotes {
+			links = append(links, Device(r.Name))
+		}
+	}
+	var from, to []Match
+	for _, link := range links {
+		from, to = append(from, Match{In: link, Do: Drop}), append(to, Match{Out: link, Do: Drop})
+	}
+	port := Match{Port: TunnelPort, Do: Drop}
+	return &Filter{Chains: []Chain{
+		{"in", "filter", "prerouting", priorityRaw, append(from, port)},
+		{"out", "filter", "postrouting", priorityRaw, append(to, port)},
+	}}
 }
 
 func hosts(addresses []netip.Addr) (prefixes []netip.Prefix) {

@@ -55,7 +55,8 @@ type Plan struct {
 	Devices []string
 	Rules   []Rule
 	Routes  []Route
-	Filter  *Filter // nil: none
+	// Filter is that of IPv4, FilterIPv6 that of IPv6; nil: none.
+	Filter, FilterIPv6 *Filter
 }
 
 // Rule has packets look into a table.
@@ -97,7 +98,6 @@ func Make(in Input) Plan {
 		return Plan{}
 	}
 	p := Plan{MTU: PodMTU(in.MTU, 0), Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
-	least := p.MTU
 	for _, r := range in.Remotes {
 		if _, own := in.Lanes[r.Name]; own {
 			p.Devices = append(p.Devices, Device(r.Name))
@@ -107,9 +107,6 @@ func Make(in Input) Plan {
 				hop.Table, hop.To, hop.MTU = tableTo, way.To, way.MTU
 				p.Routes = append(p.Routes, hop)
 			}
-		}
-		for _, way := range ways(in.MTU, r) {
-			least = min(least, way.MTU)
 		}
 		if self.Gateway {
 			for _, from := range r.All() {
@@ -126,7 +123,7 @@ func Make(in Input) Plan {
 			}
 		}
 	}
-	p.Filter = filter(in, self, least)
+	p.Filter, p.FilterIPv6 = filter(in, self), filterIPv6(in, self)
 	return p
 }
 

@@ -85,7 +85,7 @@ func TestTheSmallerNetworkSetsTheSize(t *testing.T) {
 	p := Make(Input{Site: twoGateways(small), Self: "node", MTU: 9000, Via: map[string]string{"west": "g1"}})
 	assert.Equal(t, 8964, p.MTU)
 	assert.Equal(t, 1364, p.Routes[0].MTU)
-	assert.Contains(t, p.Filter.text(), "ip saddr @own ip daddr @remote tcp flags syn tcp option maxseg size set 1324")
+	assert.Contains(t, p.Filter.text(), "ip saddr @own ip daddr @size-1364 tcp flags syn tcp option maxseg size set 1324")
 }
 
 // text is the filter as people read it.
@@ -122,8 +122,8 @@ forward: type filter hook forward priority 0
   oifname lode0 ip saddr @own ip daddr @remote accept
   oifname lode0 drop
 size: type filter hook forward priority -150
-  ip saddr @own ip daddr @remote tcp flags syn tcp option maxseg size set 1424
-  ip saddr @remote ip daddr @own tcp flags syn tcp option maxseg size set 1424
+  ip saddr @own ip daddr @size-1464 tcp flags syn tcp option maxseg size set 1424
+  ip saddr @size-1464 ip daddr @own tcp flags syn tcp option maxseg size set 1424
 claim: type nat hook postrouting priority 90
   ip saddr @own ip daddr @remote snat to ip saddr
   ip saddr @remote ip daddr @own snat to ip saddr
@@ -210,11 +210,28 @@ func TestWhatIsBehindAClusterIsReachedByItsLane(t *testing.T) {
 	}
 	assert.Equal(t, map[string]int{"10.2.0.0/16": 1414, "10.3.0.0/16": 1364, "10.4.0.0/16": 1414, "10.5.0.0/16": 1414}, mtus,
 		"the smallest network on the way sets the size")
-	assert.Contains(t, p.Filter.text(), "maxseg size set 1324")
+	assert.Contains(t, p.Filter.text(), "ip daddr @size-1364 tcp flags syn tcp option maxseg size set 1324")
+	assert.Contains(t, p.Filter.text(), "ip daddr @size-1414 tcp flags syn tcp option maxseg size set 1374")
+	assert.Equal(t, prefixes("10.3.0.0/16"), p.Filter.set("size-1364"))
+	assert.Equal(t, prefixes("10.2.0.0/16", "10.4.0.0/16", "10.5.0.0/16"), p.Filter.set("size-1414"), "a small network makes no other smaller")
 	assert.Contains(t, p.Rules, Rule{Priority: 4, Table: 7473, From: netip.MustParsePrefix("10.3.0.0/16")})
 	all := prefixes("10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16", "10.5.0.0/16")
 	assert.Equal(t, all, p.Filter.set("remote"))
 	assert.Equal(t, all, p.Filter.set("ranges-"+Device("home")))
+}
+
+func TestNothingOfIPv6Passes(t *testing.T) {
+	assert.Equal(t, `in: type filter hook prerouting priority -300
+  iifname lode0 drop
+  iifname lode-76a79620 drop
+  udp dport 7472 drop
+out: type filter hook postrouting priority -300
+  oifname lode0 drop
+  oifname lode-76a79620 drop
+  udp dport 7472 drop
+`, Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500}).FilterIPv6.text())
+	assert.NotContains(t, Make(Input{Site: twoGateways(west), Self: "node", MTU: 1500}).FilterIPv6.text(), "lode-", "nodes have no lanes")
+	assert.Nil(t, Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500}).FilterIPv6, "nothing is left")
 }
 
 func TestChooseChangesNothingWithoutNeed(t *testing.T) {

@@ -5,6 +5,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// MaxMessage is how long a message in a status may be, in bytes, and MaxProbes how many pods of a cluster probe.
+const (
+	MaxMessage = 512
+	MaxProbes  = 64
+)
+
 // NetworkLink joins the pods of this cluster with those of one other cluster. Its
 // spec says what the other cluster is, its status what this one is. Home writes
 // both specs: that of the object in its own namespace lodestone-network, named as the
@@ -217,6 +223,7 @@ type NetworkLinkStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
 	Probes []ProbeStatus `json:"probes,omitempty"`
 }
 
@@ -234,6 +241,7 @@ type TransitStatus struct {
 	// Message is why it is not accepted.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
 
@@ -297,6 +305,7 @@ type LaneStatus struct {
 	// Message is why it is not up.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
 
@@ -319,6 +328,7 @@ type ProbeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=address
+	// +kubebuilder:validation:MaxItems=16
 	Paths []PathStatus `json:"paths,omitempty"`
 }
 
@@ -346,5 +356,6 @@ type PathStatus struct {
 	// Message is why it is not up.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
 }
