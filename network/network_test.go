@@ -384,7 +384,8 @@ func TestNoLaneIsOpenWithoutPacketFilters(t *testing.T) {
 		return device.MatchString(state)
 	}
 	require.Eventually(t, func() bool { return has(l.Home.Nodes[2]) }, 20*time.Second, 50*time.Millisecond)
-	require.Eventually(t, func() bool { return strings.Contains(gateway.Agent.Log(), "operation not permitted") }, 20*time.Second, 50*time.Millisecond)
+	refused := func() bool { return strings.Contains(gateway.Agent.Log(), "operation not permitted") }
+	require.Eventually(t, refused, 20*time.Second, 50*time.Millisecond)
 	for range 20 {
 		assert.False(t, has(gateway), "a lane is open")
 		time.Sleep(50 * time.Millisecond)
