@@ -371,6 +371,30 @@ func TestNothingOfIPv6IsCarried(t *testing.T) {
 	}
 }
 
+func TestNoLaneIsOpenWithoutPacketFilters(t *testing.T) {
+	l := newLab(t, netlab.Settings{})
+	gateway := l.Home.Nodes[1]
+	release, err := gateway.Occupy()
+	require.NoError(t, err)
+	require.NoError(t, l.Join())
+	device := regexp.MustCompile(`(?m)^link \d+ ` + plan.Device("west") + " ")
+	has := func(n *netlab.Node) bool {
+		state, err := n.State()
+		require.NoError(t, err)
+		return device.MatchString(state)
+	}
+	require.Eventually(t, func() bool { return has(l.Home.Nodes[2]) }, 20*time.Second, 50*time.Millisecond)
+	refused := func() bool { return strings.Contains(gateway.Agent.Log(), "operation not permitted") }
+	require.Eventually(t, refused, 20*time.Second, 50*time.Millisecond)
+	for range 20 {
+		assert.False(t, has(gateway), "a lane is open")
+		time.Sleep(50 * time.Millisecond)
+	}
+	release()
+	awaitLanes(t, l)
+	await(t, l)
+}
+
 // tunneled is a UDP packet inside of VXLAN-GPE.
 func tunneled(from, to netip.Addr, port uint16, text string) []byte {
 	vxlan := []byte{0x0c, 0, 0, 1, 0, byte(plan.TunnelID >> 8), byte(plan.TunnelID & 0xff), 0} // next protocol: IPv4
