@@ -196,7 +196,8 @@ func template(object *unstructured.Unstructured) (string, error) {
 	}
 	text := strings.ReplaceAll(string(content), "{{", `{{ "{{" }}`)
 	text = strings.NewReplacer(registryMark, "{{ .Values.registry }}", tagMark, `{{ include "lodestone.tag" . }}`,
-		schedulerImage, "{{ .Values.kubeSchedulerImage }}", kubeSchedulerMark, `{{ include "lodestone.kubeScheduler" . }}`, "-revision-of-the-chart", "-{{ .Release.Revision }}").Replace(text)
+		schedulerImage, "{{ .Values.kubeSchedulerImage }}", kubeSchedulerMark, `{{ include "lodestone.kubeScheduler" . }}`,
+		"-revision-of-the-chart", "-{{ .Release.Revision }}").Replace(text)
 	return fieldLine.ReplaceAllStringFunc(text, func(line string) string {
 		parts := fieldLine.FindStringSubmatch(line)
 		var number int

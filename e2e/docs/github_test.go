@@ -200,14 +200,15 @@ func TestResultsOfEachJobHaveANameOfTheirOwn(t *testing.T) {
 				assert.False(t, named[title], "%s: two jobs are called %q", name, title)
 				named[title] = true
 				for _, step := range job.Steps {
-					if strings.HasPrefix(step.Uses, "actions/upload-artifact@") {
-						result, is := step.With["name"].(string)
-						require.True(t, is, name)
-						result = filled.Replace(result)
-						assert.False(t, results[result], "%s: two jobs upload %q", name, result)
-						results[result] = true
-						uploads++
+					if !strings.HasPrefix(step.Uses, "actions/upload-artifact@") {
+						continue
 					}
+					result, is := step.With["name"].(string)
+					require.True(t, is, name)
+					result = filled.Replace(result)
+					assert.False(t, results[result], "%s: two jobs upload %q", name, result)
+					results[result] = true
+					uploads++
 				}
 			}
 		}

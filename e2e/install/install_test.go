@@ -141,7 +141,8 @@ func whatSomebodyElseHasSet(t *testing.T) {
 	_, err := home.Kubectl(t.Context(), "", "scale", "deployment", "lodestone-provisioner", "-n", system, "--replicas=4")
 	require.NoError(t, err)
 	_, stderr := run(t, home, failed, "install", "--tag", tag, "--replicas", "1")
-	assert.Contains(t, stderr, "nothing was changed, for somebody else has set what Deployment lodestone-system/lodestone-provisioner is to have")
+	assert.Contains(t, stderr, "nothing was changed, for somebody else has set what Deployment lodestone-system/lodestone-provisioner is "+
+		"to have")
 	assert.Contains(t, stderr, ".spec.replicas")
 	_, stderr = run(t, home, done, "install", "--tag", tag, "--replicas", "1", "--force-conflicts")
 	assert.Contains(t, stderr, "changed Deployment lodestone-system/lodestone-provisioner")

@@ -40,7 +40,7 @@ func homeIsLost(t *testing.T, home string) (now *v1alpha1.HomeCluster) {
 	require.NoError(t, errors.Join(provisioner.Stop(), virtualNode.Stop()))
 	await.Until(t, "west misses home", func() bool {
 		var err error
-		now, err = bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+		now, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
 		require.NoError(t, err)
 		return meta.IsStatusConditionFalse(now.Status.Conditions, v1alpha1.Connected)
 	}, func() any { return now.Status })
@@ -95,7 +95,7 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, said, "give --context of the remote cluster")
 
-	now := homeIsLost(t, home)
+	homeIsLost(t, home)
 	lines := bed.West.Client().CoreV1().PersistentVolumeClaims(there)
 	before := await.Claim(t, bed.West.Client(), there, "data")
 	code, out, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--dry-run")
@@ -105,7 +105,7 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	code, _, said = plugin(t, "adopt", home, "--context", bed.West.Name())
 	assert.Equal(t, 3, code)
 	assert.Contains(t, said, "nothing was changed")
-	now, err = bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
+	now, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, before.ResourceVersion, await.Claim(t, bed.West.Client(), there, "data").ResourceVersion)

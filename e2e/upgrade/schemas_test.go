@@ -155,8 +155,8 @@ func TestSchemasAllowWhatTheVersionBeforeAllowed(t *testing.T) {
 	}
 	if _, complaint, err := git("cat-file", "-e", commit+"^{commit}"); err != nil {
 		shallow, _, unknown := git("rev-parse", "--is-shallow-repository")
-		require.False(t, unknown == nil && strings.TrimSpace(shallow) == "false", "commit %s, which is upgraded, is not in this clone: %s", commit,
-			complaint)
+		require.False(t, unknown == nil && strings.TrimSpace(shallow) == "false", "commit %s, which is upgraded, is not in this clone: %s",
+			commit, complaint)
 		t.Skip("commit " + commit + ", which is upgraded, is not in this clone: git fetch --unshallow")
 	}
 	listed, complaint, err := git("ls-tree", "-r", "--name-only", commit, "--", "deploy")

@@ -136,7 +136,8 @@ func (a *adoption) run(ctx context.Context) error {
 	}
 	for _, namespace := range facts.Namespaces {
 		if again[namespace] {
-			a.Say("namespace %s is not this cluster's own yet, so that the command can be run again for what is left there: do what the plan says", namespace)
+			a.Say("namespace %s is not this cluster's own yet, so that the command can be run again for what is left there: do what the plan "+
+				"says", namespace)
 			continue
 		}
 		if err := a.own(ctx, namespace); err != nil {

@@ -174,11 +174,11 @@ func admission(f Facts) []Finding {
 	}
 	switch {
 	case len(f.Confining) == 0:
-		return []Finding{{Level: Problem, Says: "no ValidatingAdmissionPolicy confines Lodestone's programs", Do: "kubectl lodestone install makes " +
-			"them, or have what made Lodestone apply its manifests again"}}
+		return []Finding{{Level: Problem, Says: "no ValidatingAdmissionPolicy confines Lodestone's programs", Do: "kubectl lodestone install " +
+			"makes them, or have what made Lodestone apply its manifests again"}}
 	case len(f.Unbound) > 0:
-		return []Finding{{Level: Problem, Says: "policies that no binding puts in force: " + some(f.Unbound), Do: "kubectl lodestone install makes " +
-			"the bindings, or have what made Lodestone apply its manifests again"}}
+		return []Finding{{Level: Problem, Says: "policies that no binding puts in force: " + some(f.Unbound), Do: "kubectl lodestone install " +
+			"makes the bindings, or have what made Lodestone apply its manifests again"}}
 	case len(untrusted) > 0:
 		return []Finding{{Level: Problem, Says: "API servers do not trust the webhook yet: " + some(untrusted) + " have no caBundle",
 			Do: "kubectl logs -n lodestone-certificates -l app.kubernetes.io/component=certificates says why the Job has not written it, or " +
@@ -267,8 +267,9 @@ func stumbling(f Facts) (names []string) {
 
 func extender(f Facts) []Finding {
 	if names := stumbling(f); len(names) > 0 {
-		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node where one of these leads, which have no configuration: " +
-			some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes (docs/scheduling.md#pods-that-cost-nothing)"}}
+		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node where one of these leads, which have no " +
+			"configuration: " + some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes " +
+			"(docs/scheduling.md#pods-that-cost-nothing)"}}
 	}
 	if len(f.Asked) == 0 {
 		return []Finding{{Level: Problem, Says: "no replica of the extender answers",
@@ -280,8 +281,8 @@ func extender(f Facts) []Finding {
 		}
 	}
 	if slices.ContainsFunc(f.Programs, func(p versions.Program) bool { return p.Name == "lodestone-scheduler" }) {
-		return []Finding{{Level: Warning, Says: "the second scheduler has asked it nothing since it started", Do: "kubectl label namespace SHOP " +
-			"lodestone.dev/scheduler=enabled has it place the pods of a namespace; if none was made there since, this means nothing"}}
+		return []Finding{{Level: Warning, Says: "the second scheduler has asked it nothing since it started", Do: "kubectl label namespace " +
+			"SHOP lodestone.dev/scheduler=enabled has it place the pods of a namespace; if none was made there since, this means nothing"}}
 	}
 	return []Finding{{Level: Warning,
 		Says: "no kube-scheduler has asked it since it started: new claims may go to clusters that cannot take them",

@@ -59,7 +59,8 @@ func lease(renewed time.Time) coordinationv1.Lease {
 }
 
 func scheduler(command ...string) corev1.Pod {
-	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler-n"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Command: command}}}}
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler-n"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Command: command}}}}
 }
 
 // sound is an installation without fault.

@@ -121,8 +121,8 @@ GitOps tools and kubectl apply -k can take over.`,
 	f.StringVar(&o.File, "values", "", "file with values in YAML, under the names of docs/install.md; flags go before it")
 	f.StringVar(&o.Values.Registry, "registry", "", "where images are, as HOST/PATH; default: "+DefaultRegistry)
 	f.StringVar(&o.Values.Tag, "tag", "", "tag of the images; default: the version of this plugin")
-	f.StringVar(&o.Values.PullSecret, "pull-secret", "", "name of a Secret with which images are pulled, in the namespace of the programs; empty: none "+
-		"any more")
+	f.StringVar(&o.Values.PullSecret, "pull-secret", "", "name of a Secret with which images are pulled, in the namespace of the "+
+		"programs; empty: none any more")
 	f.StringToStringVar(&o.Values.NodeSelector, "node-selector", nil, "labels of the nodes on which the programs run, such as pool=system")
 	f.Int32Var(&replicas, "replicas", 2, "pods of each program; one leads, and the others wait to take over")
 	f.StringVar(&o.Values.Scheduler, "scheduler", "", "extender, where kube-scheduler's configuration is yours, or second for a second "+

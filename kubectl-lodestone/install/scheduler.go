@@ -172,8 +172,8 @@ func (t *target) configureScheduler(ctx context.Context, root string, marked boo
 			unrestored = errors.Join(unrestored, replace(filepath.Join(folder, configFile), last, folder))
 		}
 		if unrestored != nil {
-			return "", fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; to be "+
-				"without the extender, copy %s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
+			return "", fmt.Errorf("kube-scheduler does not run with the extender's configuration (%w), and its manifest cannot be put back: %w; "+
+				"to be without the extender, copy %s to %s", err, unrestored, filepath.Join(folder, beforeFile), manifest)
 		}
 		return "", fmt.Errorf("kube-scheduler did not run with the extender's configuration, so its manifest is what it was: %w", err)
 	}

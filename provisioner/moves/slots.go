@@ -44,8 +44,8 @@ func (c *Controller) inspectSlot(ctx context.Context, at site.Site, claim *corev
 		return nil, refuse("real claim %s, which has the version of claim %q, was deleted, or is the replica's no more: choose another version",
 			slot.Key(), claim.Name)
 	case !saysVersion(b, version):
-		return nil, refuse("real claim %s does not say that it has the version of claim %q: it was written to since home knew that, as where home "+
-			"was restored from a backup; choose another version, or wait until a newer one is sealed", slot.Key(), claim.Name)
+		return nil, refuse("real claim %s does not say that it has the version of claim %q: it was written to since home knew that, as where "+
+			"home was restored from a backup; choose another version, or wait until a newer one is sealed", slot.Key(), claim.Name)
 	case b.Spec.VolumeName == "":
 		return nil, refuse("real claim %s, which has the version of claim %q, has no volume: see its events in cluster %s", slot.Key(),
 			claim.Name, slot.Cluster)

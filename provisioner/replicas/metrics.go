@@ -112,7 +112,8 @@ var (
 	known = prometheus.NewDesc("lodestone_provisioner_replicas", "VolumeReplicas, by state: healthy, unhealthy or paused.",
 		[]string{"state"}, nil)
 	lag = prometheus.NewDesc("lodestone_provisioner_replica_lag_ratio", "How old the newest sealed version is, as a part of its RPO, of the "+
-		"replica of which that is most; 0 without any. Those that are paused or removed, or of which no newer one can be made, do not count.", nil, nil)
+		"replica of which that is most; 0 without any. Those that are paused or removed, or of which no newer one can be made, do not "+
+		"count.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -154,8 +154,8 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	case newest == nil:
 		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionUnknown, decide.NothingSealed, "nothing is sealed yet")
 	case decide.Ahead(newest.Cut, o.Now):
-		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionUnknown, "Clock", fmt.Sprintf("the newest sealed version is of %s, which has not come yet: "+
-			"the clock of the provisioner's node was ahead, or is behind; a newer version is made now", newest.Cut.UTC().Format(time.RFC3339)))
+		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionUnknown, "Clock", fmt.Sprintf("the newest sealed version is of %s, which has not come "+
+			"yet: the clock of the provisioner's node was ahead, or is behind; a newer version is made now", newest.Cut.UTC().Format(time.RFC3339)))
 	case o.Now.Sub(newest.Cut) > rpo:
 		set(v1alpha1.ReplicaWithinRPO, metav1.ConditionFalse, "Late", fmt.Sprintf("what was written since %s is in no sealed version, and "+
 			"the RPO is %s: see the condition Healthy; if points are made without a break, they take longer than that: raise spec.rpo or the "+

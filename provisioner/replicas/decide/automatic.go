@@ -116,8 +116,8 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	case o.Tried:
 		return not("VolumeMove %s did that with the newest version and has ended; fail over by kubectl lodestone failover", FailoverName(newest))
 	case Ahead(newest.Cut, o.Now):
-		return not("its newest version is of %s, which has not come yet, so nobody knows how old it is: a clock was ahead, or is behind; fail over "+
-			"by kubectl lodestone failover", newest.Cut.UTC().Format(time.RFC3339))
+		return not("its newest version is of %s, which has not come yet, so nobody knows how old it is: a clock was ahead, or is behind; "+
+			"fail over by kubectl lodestone failover", newest.Cut.UTC().Format(time.RFC3339))
 	case o.Since.Sub(newest.Cut) > loss:
 		return not("what was written from %s on would be left out, which is more than maxLoss of %s; fail over by kubectl lodestone failover "+
 			"if that may be", newest.Cut.UTC().Format(time.RFC3339), loss)

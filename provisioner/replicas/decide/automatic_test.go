@@ -80,7 +80,7 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 		"a move holds the claim": {func(o *decide.Outage) { o.Moving = true }, "a move holds it"},
 		"it was tried":           {func(o *decide.Outage) { o.Tried = true }, "VolumeMove failover-r-v7-2 did that with the newest"},
 		"it is failing over":     {func(o *decide.Outage) { o.Moving, o.Tried = true, true }, ""},
-		"a clock was ahead": {func(o *decide.Outage) { o.Record.Newest().Cut = o.Now.Add(time.Hour) }, "has not come yet"},
+		"a clock was ahead":      {func(o *decide.Outage) { o.Record.Newest().Cut = o.Now.Add(time.Hour) }, "has not come yet"},
 		"too much would be lost": {func(o *decide.Outage) { o.Since = o.Since.Add(time.Second) }, "more than maxLoss of 2m0s"},
 		"more than is said": {func(o *decide.Outage) {
 			o.Replica.Spec.AutomaticFailover.MaxLoss = &metav1.Duration{Duration: time.Minute}

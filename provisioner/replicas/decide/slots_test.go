@@ -219,8 +219,9 @@ func (w *world) requireNoSlots() {
 // sealed is what a real claim says that has a version.
 func sealed(t *testing.T, number int64, cut time.Time) string {
 	t.Helper()
-	seal := volumesnapshot.Seal{Namespace: "shop", Name: "data", UID: "c1", Primary: "home", Number: number, Cut: cut, Root: "a", Class: "fast",
-		Size: resource.MustParse("1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
+	seal := volumesnapshot.Seal{Namespace: "shop", Name: "data", UID: "c1", Primary: "home", Number: number, Cut: cut, Root: "a",
+		Class: "fast",
+		Size:  resource.MustParse("1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	text, err := seal.Encode()
 	require.NoError(t, err)
 	return text
@@ -240,8 +241,10 @@ func inSlots(t *testing.T) decide.Observation {
 	of := func(v int) map[string]string {
 		return map[string]string{keys.Seal: sealed(t, r.Sealed[v].Number, r.Sealed[v].Cut)}
 	}
-	o.Claims[0].Head = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Head.Name, UID: "v1", Labels: mine, Annotations: of(0)}}
-	o.Claims[0].Slot = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Slot.Name, UID: "v2", Labels: mine, Annotations: of(1)}}
+	o.Claims[0].Head = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Head.Name, UID: "v1", Labels: mine,
+		Annotations: of(0)}}
+	o.Claims[0].Slot = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Slot.Name, UID: "v2", Labels: mine,
+		Annotations: of(1)}}
 	return o
 }
 
