@@ -12,7 +12,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/claims/route"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -43,7 +42,7 @@ func (c *Controller) inspectSlot(ctx context.Context, at site.Site, claim *corev
 	case b == nil || b.UID != slot.UID || b.DeletionTimestamp != nil || b.Labels[keys.ReplicaOf] != string(copied.UID):
 		return nil, refuse("real claim %s, which has the version of claim %q, was deleted, or is the replica's no more: choose another version",
 			slot.Key(), claim.Name)
-	case !saysVersion(b, version):
+	case !version.IsIn(b.Annotations[keys.Seal]):
 		return nil, refuse("real claim %s does not say that it has the version of claim %q: it was written to since home knew that, as where "+
 			"home was restored from a backup; choose another version, or wait until a newer one is sealed", slot.Key(), claim.Name)
 	case b.Spec.VolumeName == "":
@@ -52,12 +51,6 @@ func (c *Controller) inspectSlot(ctx context.Context, at site.Site, claim *corev
 	}
 	slot.UID = "" // it has it once the move has taken it
 	return &record.Copy{Class: to.Class.Name, Ref: slot}, nil
-}
-
-// saysVersion says whether a slot says that it has what a version has.
-func saysVersion(b *corev1.PersistentVolumeClaim, version *replica.Version) bool {
-	seal, err := volumesnapshot.DecodeSeal(b.Annotations[keys.Seal])
-	return err == nil && seal.Number == version.Number && seal.Cut.Equal(version.Cut)
 }
 
 // placeOf is where the backing claim of a new claim would be.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
@@ -22,13 +21,6 @@ func isSlot(o Observation, i int) bool {
 // isMarked says whether a real claim says that it has a version.
 func isMarked(b *corev1.PersistentVolumeClaim) bool {
 	return b != nil && b.Annotations[keys.Seal] != ""
-}
-
-// says says whether a real claim says that it has what a version has. It does not where the record is of an earlier moment than the
-// standby, as after home was restored from a backup: then it may have been written to since.
-func says(b *corev1.PersistentVolumeClaim, version *record.Version) bool {
-	seal, err := volumesnapshot.DecodeSeal(b.Annotations[keys.Seal])
-	return err == nil && seal.Number == version.Number && seal.Cut.Equal(version.Cut)
 }
 
 // sealSlot has the head of a claim say of which version it is; false once it does. It was compared, and the movers have ended: what makes
@@ -58,7 +50,7 @@ func keepSlots(o Observation) (Step, bool) {
 		}{{&part.Head, seen.Head}, {&part.Slot, seen.Slot}} {
 			known, there := *one.known, isOurs(o, one.b, *one.known)
 			if there && one.b.DeletionTimestamp == nil {
-				if next.LoseSlotUnless(i, known.UID, func(v *record.Version) bool { return says(one.b, v) }) > 0 {
+				if next.LoseSlotUnless(i, known.UID, func(v *record.Version) bool { return v.IsIn(one.b.Annotations[keys.Seal]) }) > 0 {
 					changed, another = true, known.Key().String()
 				}
 				continue

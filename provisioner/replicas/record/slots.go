@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
 
 // This file has what is different where the standby has no snapshots: each claim has two real claims there, its slots, that are written
@@ -32,6 +33,13 @@ func (r *Record) SlotOf(i int, has *Content) (at backing.Ref, ok bool) {
 		}
 	}
 	return backing.Ref{}, false
+}
+
+// IsIn says whether a slot has the version, by what the slot says of itself. It does not say so where the record is of an earlier moment than
+// the standby, as after home was restored from a backup: then it may have been written to since.
+func (v *Version) IsIn(seal string) bool {
+	said, err := volumesnapshot.DecodeSeal(seal)
+	return err == nil && said.Number == v.Number && said.Cut.Equal(v.Cut)
 }
 
 // Overwrite no longer counts the versions that are in heads, which are written to from now on. The newest is not among them.
