@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -62,6 +64,15 @@ func TestPodsOfTheNetworkSayOnlyWhatTheyKnow(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, admin.Delete(context.Background(), link.Name, metav1.DeleteOptions{})) })
 
 	agent, prober := of("lodestone-network", "node-name", "a"), of("lodestone-network-probe", "pod-name", "p")
+	await.Until(t, "the policy is in force", func() bool {
+		now, err := admin.Get(t.Context(), link.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		now.Status = v1alpha1.NetworkLinkStatus{PodCIDRs: []string{"0.0.0.0/0"}}
+		client, err := clients.NewNetworkLinks(prober, keys.NetworkNamespace)
+		require.NoError(t, err)
+		_, err = client.UpdateStatus(t.Context(), now, metav1.UpdateOptions{})
+		return err != nil && strings.Contains(err.Error(), "lodestone-network-status") // and not that it has no rights yet
+	})
 	for name, row := range map[string]struct {
 		by     *rest.Config
 		change func(*v1alpha1.NetworkLinkStatus)
