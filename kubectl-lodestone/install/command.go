@@ -122,7 +122,7 @@ GitOps tools and kubectl apply -k can take over.`,
 	f.StringVar(&o.Values.Registry, "registry", "", "where images are, as HOST/PATH; default: "+DefaultRegistry)
 	f.StringVar(&o.Values.Tag, "tag", "", "tag of the images; default: the version of this plugin")
 	f.StringVar(&o.Values.PullSecret, "pull-secret", "", "name of a Secret with which images are pulled, in the namespace of the "+
-		"programs; empty: none any more")
+		"programs; an empty name takes away the one that an earlier run was given")
 	f.StringToStringVar(&o.Values.NodeSelector, "node-selector", nil, "labels of the nodes on which the programs run, such as pool=system")
 	f.Int32Var(&replicas, "replicas", 2, "pods of each program; one leads, and the others wait to take over")
 	f.StringVar(&o.Values.Scheduler, "scheduler", "", "extender, where kube-scheduler's configuration is yours, or second for a second "+
