@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -80,8 +81,7 @@ func freeAddresses(ctx context.Context, n int) (addresses []string, release func
 		}
 	}
 	for range n {
-		var config net.ListenConfig
-		listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+		listener, err := listenSomewhere(ctx)
 		if err != nil {
 			release()
 			return nil, nil, err
@@ -89,6 +89,20 @@ func freeAddresses(ctx context.Context, n int) (addresses []string, release func
 		held, addresses = append(held, listener), append(addresses, listener.Addr().String())
 	}
 	return addresses, release, nil
+}
+
+// listenSomewhere listens at a port below those from which kernels take the source ports of connections: one of these could be in use by
+// the time that a mover listens there.
+func listenSomewhere(ctx context.Context) (listener net.Listener, err error) {
+	const first, ports, tries = 10000, 10000, 100
+	for range tries {
+		var config net.ListenConfig
+		listener, err = config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)))
+		if err == nil {
+			break
+		}
+	}
+	return listener, err
 }
 
 // CompleteVariable is the environment variable that forbids to skip tests of movers, if
