@@ -12,7 +12,7 @@ import (
 )
 
 // TestThePluginUpgradesWhatTheEarlierOneInstalledAndTheWayBack has both plugins install over what the other one has made. Kubelets are
-// played: what runs is tested above.
+// played: TestWhatIsThereOutlivesAnUpgradeAndTheWayBack has the programs run.
 func TestThePluginUpgradesWhatTheEarlierOneInstalledAndTheWayBack(t *testing.T) {
 	testbed.Require(t)
 	if os.Getenv("E2E_LONG") == "" {

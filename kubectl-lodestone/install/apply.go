@@ -117,7 +117,7 @@ func (t *target) agree(ctx context.Context, objects []*unstructured.Unstructured
 			return t.Explain("get "+r.String(), err)
 		}
 		_, err = client.Apply(ctx, r.name, object, metav1.ApplyOptions{FieldManager: manager, DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) { // any other error comes again when it is applied
 			all = append(all, fmt.Sprintf("%s is to have (%s)", r, conflicts(err)))
 		}
 	}
