@@ -41,6 +41,24 @@ settle() {
   done
 }
 
+# install <cluster> <overlay> <component>: as docs/services.md says, with the definitions and the names that the component needs.
+install() {
+  local overlay=$KIND_CACHE/overlay-$1 deploy corefile
+  "$1" apply -f "$(cd "$root" && go list -m -f '{{.Dir}}' sigs.k8s.io/mcs-api)/config/crd" >/dev/null
+  mkdir -p "$overlay"
+  deploy=$(realpath --relative-to "$overlay" "$root/deploy")
+  printf 'apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\ncomponents: [%s]\n' \
+    "$deploy/overlays/$2" "$deploy/components/$3" >"$overlay/kustomization.yaml"
+  "$1" apply -k "$overlay" >"$KIND_CACHE/log/apply-$1.log"
+  corefile=$("$1" -n kube-system get configmap coredns -o jsonpath='{.data.Corefile}')
+  [[ $corefile != *clusterset* ]] || return 0
+  corefile=$(awk 'NR == FNR { if (/^rewrite /) lines = lines $0 "\n"; next } /^ *kubernetes / { printf "%s", lines } { print }' \
+    "$root/docs/services.md" <(echo "$corefile"))
+  "$1" -n kube-system create configmap coredns --from-literal=Corefile="$corefile" --dry-run=client -o yaml |
+    "$1" -n kube-system replace -f - >/dev/null
+  "$1" -n kube-system rollout restart deploy/coredns >/dev/null
+}
+
 # What e2e/liqo/install.sh has put in the place of Lodestone's node stays.
 liqo=
 if home get namespace liqo >/dev/null 2>&1; then
@@ -93,8 +111,8 @@ say "installing"
 # Before Kubernetes 1.36 a webhook does the work of policies.
 overlay=kind
 home get --raw /apis/admissionregistration.k8s.io/v1 | grep -q mutatingadmissionpolicies || overlay=kind-webhook
-home apply -k "$root/deploy/overlays/$overlay" >"$KIND_CACHE/log/apply-home.log"
-west apply -k "$root/deploy/overlays/kind-remote" >"$KIND_CACHE/log/apply-west.log"
+install home "$overlay" services
+install west kind-remote services-remote
 settle home lodestone-system &
 installing=$!
 settle west lodestone-remote
