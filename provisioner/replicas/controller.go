@@ -41,8 +41,6 @@ const (
 	retryAfter = time.Second
 	// workers is how many replicas are processed in parallel: those that wait for a cluster that does not answer delay no others.
 	workers = 64
-	// mostPoints is how many points are made at once.
-	mostPoints = 16
 	// mostSteps is how many steps are taken in a row before others have their turn.
 	mostSteps = 8
 )
