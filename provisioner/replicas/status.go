@@ -125,7 +125,7 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		}
 	}
 	for _, version := range slices.Backward(r.Sealed) {
-		if !version.Going {
+		if version.Counts() {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
 				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash)})
 		}
