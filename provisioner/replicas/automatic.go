@@ -46,6 +46,8 @@ type attempts struct {
 	// said is what the last event said, tried the name of the last VolumeMove that was made, and at when.
 	said, tried string
 	at          time.Time
+	// runnable is whether the standby could run the pods.
+	runnable runnableNow
 }
 
 // failover is one that is due, and what is said of it.
@@ -95,7 +97,13 @@ func (a *automatic) look(ctx context.Context) {
 		if o.Moving {
 			running++
 		}
-		if move, why := o.FailsOver(); move != nil {
+		move, why := o.FailsOver()
+		if move != nil {
+			// Asked last, for it takes requests.
+			o.Runnable = seen.runnable.of(ctx, a.Controller, o.Record)
+			move, why = o.FailsOver()
+		}
+		if move != nil {
 			due = append(due, failover{replica, seen, move, why})
 		} else {
 			a.tell(seen, replica, "NotFailedOver", why)

@@ -105,6 +105,8 @@ type activeReplica struct {
 	keyless   copying.Keyless
 	refused   decide.Refusal
 	refusedAt time.Time
+	// runnable is whether its standby could run the pods.
+	runnable runnableNow
 	// looks counts how often its versions were looked at.
 	looks int
 	// kept are the versions that their cluster does not let go, by name.

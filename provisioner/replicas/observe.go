@@ -60,6 +60,9 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	}
 	o.MayBegin = o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now, c.isAway)
 	w.sees(r, o.Now)
+	if o.Replica != nil && o.Replica.DeletionTimestamp == nil && !w.holding {
+		o.Runnable = w.runnable.of(ctx, c, r)
+	}
 	if r.Point == nil || !r.Point.Held() || r.Point.Stage == record.Thaw && !r.Point.Owed() || r.Point.Stage == record.Clean {
 		w.hold, w.holding = decide.Unknown, false
 	}

@@ -47,6 +47,8 @@ type Observation struct {
 	Sealed map[string]types.UID
 	// Faults say what is wrong with snapshots in Sealed, by name. One that they do not name was not looked at so closely.
 	Faults map[string]Fault
+	// Runnable is whether the standby could run the pods that use the claims; the zero value: that was not found out. No step depends on it.
+	Runnable Runnable
 	// Used are the names of versions that claims are to be made from, which have no volume yet.
 	Used []string
 	// Kept says of versions by name why the standby's cluster does not let them go now, in one sentence; of one that it does not name
