@@ -21,6 +21,8 @@ import (
 const (
 	// runnableFor is for how long it counts whether a standby could run the pods of a replica, before it is found out again.
 	runnableFor = time.Minute
+	// lookFor limits the requests that this takes.
+	lookFor = 5 * time.Second
 	// mostUsers is how many pods of a replica are looked at for that.
 	mostUsers = 16
 )
@@ -37,6 +39,8 @@ type runnableNow struct {
 func (n *runnableNow) of(ctx context.Context, c *Controller, r *record.Record) decide.Runnable {
 	_, away := c.sites.Reach(r.Head.Cluster)
 	if n.Status == "" || n.away != away || time.Since(n.at) >= runnableFor {
+		ctx, cancel := context.WithTimeout(ctx, lookFor)
+		defer cancel()
 		n.Runnable, n.at, n.away = c.hostOf(ctx, r).Runnable(), time.Now(), away
 		n.Why = plain(n.Why)
 	}
@@ -75,7 +79,8 @@ func (c *Controller) hostOf(ctx context.Context, r *record.Record) decide.Host {
 			}
 			pod, err := c.Client.CoreV1().Pods(r.Namespace).Get(ctx, user.Name, metav1.GetOptions{})
 			switch {
-			case apierrors.IsNotFound(err):
+			case apierrors.IsNotFound(err), err == nil && pod.DeletionTimestamp != nil:
+				// Another one follows it, or none.
 			case err != nil:
 				host.Unread = fmt.Sprintf("what pod %s needs cannot be read now: %v", user.Name, err)
 				return host
