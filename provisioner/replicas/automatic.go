@@ -97,13 +97,7 @@ func (a *automatic) look(ctx context.Context) {
 		if o.Moving {
 			running++
 		}
-		move, why := o.FailsOver()
-		if move != nil {
-			// Asked last, for it takes requests.
-			o.Runnable = seen.runnable.of(ctx, a.Controller, o.Record)
-			move, why = o.FailsOver()
-		}
-		if move != nil {
+		if move, why := a.choose(ctx, seen, o); move != nil {
 			due = append(due, failover{replica, seen, move, why})
 		} else {
 			a.tell(seen, replica, "NotFailedOver", why)
@@ -112,6 +106,16 @@ func (a *automatic) look(ctx context.Context) {
 	for _, next := range due[:min(len(due), max(0, mostFailovers-running))] {
 		a.begin(ctx, next)
 	}
+}
+
+// choose returns the failover that is to begin; nil: none, and why not.
+func (a *automatic) choose(ctx context.Context, seen *attempts, o decide.Outage) (move *v1alpha1.VolumeMove, why string) {
+	if move, why = o.FailsOver(); move == nil {
+		return nil, why
+	}
+	// Asked last, for it takes requests.
+	o.Runnable = seen.runnable.of(ctx, a.Controller, o.Record)
+	return o.FailsOver()
 }
 
 // noteSilent notes which remote clusters do not answer, and returns those that can be used.

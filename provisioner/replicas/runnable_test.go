@@ -3,6 +3,7 @@ package replicas
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -112,4 +113,25 @@ func TestTheStatusSaysWhetherTheStandbyCouldRunThePods(t *testing.T) {
 	o.Replica.Status, o.Runnable = status, decide.Runnable{}
 	status, _ = statusOf(o, decide.Step{})
 	assert.Equal(t, "no node", status.Standbys[0].RunnableMessage, "what was not found out again stays")
+}
+
+func TestNothingFailsOverByItselfToAStandbyThatCouldNotRunThePods(t *testing.T) {
+	now := time.Now()
+	o := decide.Outage{
+		Replica: &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data-home"}, Spec: v1alpha1.VolumeReplicaSpec{
+			Claims: []string{"data"}, AutomaticFailover: &v1alpha1.AutomaticFailover{}}},
+		Record: &record.Record{UID: "r1", Part: record.Part{Claim: "data", ClaimUID: "c1", Head: backing.Ref{Cluster: keys.Home}},
+			Sealed: []record.Version{{Number: 1, Content: record.Content{Name: "replica-r1-v1-1"}, Cut: now.Add(-time.Hour)}}},
+		Claims: []decide.AffectedClaim{{At: "west",
+			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", UID: "c1"}}}},
+		At: "west", Silent: time.Hour, Since: now.Add(-time.Hour), Now: now, Witness: "east",
+	}
+	a := &automatic{Controller: New(Config{})}
+	seen := &attempts{runnable: runnableNow{at: now, Runnable: decide.Runnable{Status: metav1.ConditionTrue}}}
+	move, why := a.choose(t.Context(), seen, o)
+	require.NotNil(t, move, why)
+	seen.runnable.Runnable = decide.Runnable{Status: metav1.ConditionFalse, Why: "no node is ready"}
+	move, why = a.choose(t.Context(), seen, o)
+	assert.Nil(t, move)
+	assert.Contains(t, why, "cluster home could not run its pods: no node is ready; mend that")
 }
