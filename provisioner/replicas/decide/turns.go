@@ -98,17 +98,23 @@ func HasTurn(w Turn, others []Turn, now time.Time, points Points) bool {
 func Turns(all []Turn, now time.Time, points Points) (next []types.UID) {
 	points.in = maps.Clone(points.in)
 	for {
-		// Many that wait are between the same two clusters.
-		free := map[[2]string]bool{}
-		first := -1
-		for i, w := range all {
-			between := [2]string{w.Source, w.Standby}
-			mayBegin, known := free[between]
-			if !known {
-				mayBegin = points.free(w) > 0
-				free[between] = mayBegin
+		// Thousands may wait, and many of them are between the same two clusters.
+		free, last := map[[2]string]bool{}, [2]string{}
+		first, looked, mayBegin := -1, false, false
+		for i := range all {
+			w := &all[i]
+			if first >= 0 && !w.Before(all[first], now) || slices.Contains(next, w.UID) {
+				continue
 			}
-			if mayBegin && (first < 0 || w.Before(all[first], now)) && !slices.Contains(next, w.UID) {
+			if between := [2]string{w.Source, w.Standby}; !looked || between != last {
+				known := false
+				if mayBegin, known = free[between]; !known {
+					mayBegin = points.free(*w) > 0
+					free[between] = mayBegin
+				}
+				last, looked = between, true
+			}
+			if mayBegin {
 				first = i
 			}
 		}
