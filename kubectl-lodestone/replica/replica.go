@@ -40,6 +40,10 @@ type Copy struct {
 	Sent     int64        `json:"sent,omitempty"`
 	// Consistency is how the newest version was made: Crash, Frozen or AtRest; missing while that is not known.
 	Consistency string `json:"consistency,omitempty"`
+	// Runnable says whether the standby could run the pods that use the claims, True, False or Unknown, and RunnableMessage why; missing
+	// while it was not found out.
+	Runnable        string `json:"runnable,omitempty"`
+	RunnableMessage string `json:"runnableMessage,omitempty"`
 	// Point is the point that is being made, in words.
 	Point  string `json:"point,omitempty"`
 	Paused bool   `json:"paused,omitempty"`
@@ -88,6 +92,7 @@ func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
 	if len(r.Status.Standbys) > 0 {
 		at := r.Status.Standbys[0]
 		c.Class, c.Sealed, c.Sent, c.Point, c.Versions = at.Class, at.Sealed, at.Sent, at.Point, len(at.Versions)
+		c.Runnable, c.RunnableMessage = string(at.Runnable), at.RunnableMessage
 		if len(at.Versions) > 0 {
 			c.Snapshot, c.Consistency = at.Versions[0].Name, string(at.Versions[0].Consistency)
 			c.Version = versionOf(c.Snapshot)
@@ -207,6 +212,14 @@ func (c Copy) Has(place string, now time.Time) string {
 		text += fmt.Sprintf(", which is more than its RPO of %s", Short(c.RPO.Duration))
 	}
 	return text
+}
+
+// CannotRun is the sentence that the standby could not run the pods that use the claims; empty if that is not known of it.
+func (c Copy) CannotRun() string {
+	if c.Runnable != "False" {
+		return ""
+	}
+	return fmt.Sprintf("cluster %s could not run the pods of %s now: %s", c.Standby, c.Quoted(), c.RunnableMessage)
 }
 
 // Look says how a version is used of a claim that has no volume any more, for which nothing can be failed over.

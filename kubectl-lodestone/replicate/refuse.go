@@ -25,6 +25,8 @@ type facts struct {
 	namespace *corev1.Namespace
 	// replicas are those of the namespace.
 	replicas []v1alpha1.VolumeReplica
+	// moves are those of the namespace, as far as the user may list them: they say how fast the ways between clusters are.
+	moves []v1alpha1.VolumeMove
 	// to is the cluster that is to have the copy, remote its RemoteCluster: nil for home.
 	to     string
 	remote *v1alpha1.RemoteCluster

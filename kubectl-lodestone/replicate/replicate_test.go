@@ -119,7 +119,8 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data from home to class fast in west, so that the newest of 4 "+
 		"versions is at most 15m old, and sends at most 50Mi bytes a second\nthe first copy sends up to 10Gi (as large as the volume is; how "+
 		"much of it is used is not known at home) and takes that room in west, and each later version what has changed; class fast has 4.0 GiB "+
-		"free there, which is less than that"+maySlots, plan(wanted{made, []part{{known(), real}}}))
+		"free there, which is less than that"+maySlots+"\nif all of that is sent it takes at least 3m24s, by that limit; how much longer is "+
+		"not known: no finished move of this namespace from home to west says how fast the way is", plan(wanted{made, []part{{known(), real}}}))
 	unbound := known(func(f *facts) {
 		f.volume, f.claim.Status.Capacity = nil, nil
 		f.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -127,7 +128,8 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 	made.Spec.Standbys[0].ClassName, made.Spec.BandwidthLimit = "", nil
 	assert.Equal(t, "would make VolumeReplica "+made.Name+": it copies claim data to the class that a new claim would get in west, so that "+
 		"the newest of 4 versions is at most 15m old\nthe first copy sends up to 1Gi (what the claim asks for, which has no volume yet) and "+
-		"takes that room in west, and each later version what has changed"+maySlots, plan(wanted{made, []part{{unbound, nil}}}))
+		"takes that room in west, and each later version what has changed"+maySlots+"\nhow long that takes is not known: while the claim has "+
+		"no volume it is not known which way the data takes, and no --bandwidth-limit is given", plan(wanted{made, []part{{unbound, nil}}}))
 
 	wal := known(func(f *facts) { f.claim.Name = "wal" })
 	made, err = o.object("shop", []string{"data", "wal"})
@@ -138,6 +140,9 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 		"would make VolumeReplica data-west: it copies claims data, wal from home, all of one moment, to class fast in west, so")
 	assert.Contains(t, text, "\nthe first copy of claim data sends up to 10Gi")
 	assert.Contains(t, text, "\nthe first copy of claim wal sends up to 10Gi")
+	quick := known(func(f *facts) { f.moves = []v1alpha1.VolumeMove{moved("m", 0)} })
+	assert.Contains(t, plan(wanted{made, []part{{quick, real}, {quick, real}}}),
+		"\nif all of that is sent it takes about 6m49s, by that limit: move m from home to west sent more")
 	assert.Empty(t, apart([]part{{known(), real}, {wal, real}}))
 	wal.volume = wal.volume.DeepCopy()
 	wal.volume.Annotations[keys.Backing] = "east/shop/wal/uid"
@@ -232,9 +237,13 @@ wal-east    wal     west     east      12        7m       1h    Sealed
 data-east: no snapshot can be taken
 `, out.String())
 	out.Reset()
+	well.Status.Standbys[0].Runnable, well.Status.Standbys[0].RunnableMessage = "False", "pod db-0 fits no node"
 	require.NoError(t, show(&out, []v1alpha1.VolumeReplica{well}, true, true, now))
-	assert.Equal(t, `NAMESPACE   REPLICA    CLAIM   DATA   STANDBY   VERSION   LAG   RPO   STATE    CLASS   VERSIONS   CONSISTENCY   SENT      POINT
-shop        wal-east   wal     west   east      12        7m    1h    Sealed   fast    1          Frozen        1.0 MiB   <none>
+	//nolint:lll // as it is printed
+	assert.Equal(t, `NAMESPACE   REPLICA    CLAIM   DATA   STANDBY   VERSION   LAG   RPO   STATE    CLASS   VERSIONS   CONSISTENCY   RUNNABLE   SENT      POINT
+shop        wal-east   wal     west   east      12        7m    1h    Sealed   fast    1          Frozen        False      1.0 MiB   <none>
+
+shop/wal-east: cluster east could not run the pods of claim "wal" now: pod db-0 fits no node
 `, out.String())
 }
 

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/dynamic"
@@ -158,6 +159,14 @@ func (r *runner) read(ctx context.Context) (facts, error) {
 		return f, r.home.Explain("list VolumeReplicas -n "+r.namespace, err)
 	case err == nil:
 		f.replicas = list.Items
+	}
+	if r.DryRun {
+		moves, err := r.home.Moves.In(r.namespace).List(ctx, metav1.ListOptions{})
+		if ok, err := r.readable("list VolumeMoves -n "+r.namespace, err); err != nil {
+			return f, err
+		} else if ok {
+			f.moves = moves.Items
+		}
 	}
 	namespace, err := r.home.Client.CoreV1().Namespaces().Get(ctx, r.namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -360,6 +369,15 @@ func plan(w wanted) string {
 				"take that room, so twice as much in all, and %d versions are kept at most", of, mostSlots))
 		}
 	}
+	size, source := int64(0), ""
+	for _, p := range w.parts {
+		quantity, _ := p.size()
+		size += quantity.Value()
+	}
+	if v := w.parts[0].facts.volume; v != nil {
+		source = cli.ClusterOf(v)
+	}
+	lines = append(lines, takes(size, spec.BandwidthLimit, w.parts[0].facts.moves, source, w.parts[0].facts.to))
 	return strings.Join(lines, "\n") + planFreeze(spec.Hooks)
 }
 
@@ -374,13 +392,19 @@ func (p part) className(spec v1alpha1.VolumeReplicaSpec) string {
 	return "the class that a new claim would get"
 }
 
-// sends says how much the first copy sends.
-func (p part) sends(of string) string {
+// size is how much the first copy sends at most, and what that is.
+func (p part) size() (size resource.Quantity, what string) {
 	claim := p.facts.claim
-	size, what := claim.Status.Capacity[corev1.ResourceStorage], "as large as the volume is; how much of it is used is not known at home"
+	size, what = claim.Status.Capacity[corev1.ResourceStorage], "as large as the volume is; how much of it is used is not known at home"
 	if p.facts.volume == nil && size.IsZero() {
 		size, what = claim.Spec.Resources.Requests[corev1.ResourceStorage], "what the claim asks for, which has no volume yet"
 	}
+	return size, what
+}
+
+// sends says how much the first copy sends.
+func (p part) sends(of string) string {
+	size, what := p.size()
 	text := fmt.Sprintf("the first copy%s sends up to %s (%s) and takes that room in %s, and each later version what has changed", of, &size,
 		what, p.facts.to)
 	if p.real != nil && p.real.Free != nil {

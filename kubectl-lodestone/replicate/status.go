@@ -107,19 +107,21 @@ func show(out io.Writer, all []v1alpha1.VolumeReplica, namespaces, wide bool, no
 	}
 	first := true
 	for _, c := range copies {
-		if c.Message == "" {
-			continue
-		}
 		name := c.Name
 		if namespaces {
 			name = c.Namespace + "/" + name
 		}
-		if first {
-			name = "\n" + name
-		}
-		first = false
-		if _, err := fmt.Fprintf(out, "%s: %s\n", name, c.Message); err != nil {
-			return err
+		for _, say := range []string{c.Message, c.CannotRun()} {
+			gap := ""
+			switch {
+			case say == "":
+				continue
+			case first:
+				gap, first = "\n", false
+			}
+			if _, err := fmt.Fprintf(out, "%s%s: %s\n", gap, name, say); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -157,7 +159,7 @@ func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table 
 	for _, name := range []string{"Replica", "Claim", "Data", "Standby", "Version", "Lag", "RPO", "State"} {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column(name, false))
 	}
-	for _, name := range []string{"Class", "Versions", "Consistency", "Sent", "Point"} {
+	for _, name := range []string{"Class", "Versions", "Consistency", "Runnable", "Sent", "Point"} {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, cli.Column(name, true))
 	}
 	for _, c := range copies {
@@ -166,8 +168,8 @@ func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table 
 			version, sent = fmt.Sprint(c.Version), cli.Size(c.Sent)
 		}
 		cells := []any{c.Name, c.Names(), cli.OrNone(c.Primary), c.Standby, cli.OrNone(version), cli.OrNone(c.Lag(now)),
-			replica.Short(c.RPO.Duration), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(c.Consistency), cli.OrNone(sent),
-			cli.OrNone(c.Point)}
+			replica.Short(c.RPO.Duration), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(c.Consistency), cli.OrNone(c.Runnable),
+			cli.OrNone(sent), cli.OrNone(c.Point)}
 		if namespaces {
 			cells = slices.Insert(cells, 0, any(c.Namespace))
 		}

@@ -19,7 +19,7 @@ func (f facts) shownReplicas(show only, now time.Time) []replica.Copy {
 	for i := range f.replicas {
 		if r := &f.replicas[i]; show.has(r.Namespace, r.Labels) {
 			c := replica.Of(r, now)
-			c.Message = shownText(c.Message)
+			c.Message, c.RunnableMessage = shownText(c.Message), shownText(c.RunnableMessage)
 			list = append(list, c)
 		}
 	}
@@ -31,13 +31,29 @@ func (f facts) shownReplicas(show only, now time.Time) []replica.Copy {
 
 // behind returns a sentence on the replicas that are late or refused.
 func behind(replicas []replica.Copy) (lines []string) {
-	const most = 5
 	var names []string
 	for _, c := range replicas {
 		if c.Behind() {
 			names = append(names, fmt.Sprintf("%s/%s (%s)", c.Namespace, c.Name, c.Words()))
 		}
 	}
+	return append(listed(names, "replicas that are late, or that something keeps from being made"), cannotRun(replicas)...)
+}
+
+// cannotRun returns a sentence on the replicas whose standby could not run the pods.
+func cannotRun(replicas []replica.Copy) []string {
+	var names []string
+	for _, c := range replicas {
+		if c.CannotRun() != "" {
+			names = append(names, fmt.Sprintf("%s/%s (%s)", c.Namespace, c.Name, c.Standby))
+		}
+	}
+	return listed(names, "replicas whose standby could not run the pods that use them now")
+}
+
+// listed returns a sentence that names some replicas, and no more than a few of them.
+func listed(names []string, are string) []string {
+	const most = 5
 	if len(names) == 0 {
 		return nil
 	}
@@ -45,8 +61,7 @@ func behind(replicas []replica.Copy) (lines []string) {
 	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return []string{"replicas that are late, or that something keeps from being made: " + text +
-		"; kubectl lodestone replicate status -A says of each why"}
+	return []string{are + ": " + text + "; kubectl lodestone replicate status -A says of each why"}
 }
 
 // replicaTable prints replicas, those with something wrong first, and not too many of them.

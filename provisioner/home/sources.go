@@ -121,6 +121,9 @@ func NewSources(factory informers.SharedInformerFactory) (Sources, error) {
 	if err := s.Pods.SetTransform(Transform); err != nil {
 		return Sources{}, fmt.Errorf("make pods small: %w", err)
 	}
+	if err := s.Nodes.SetTransform(homeNode); err != nil {
+		return Sources{}, fmt.Errorf("make nodes small: %w", err)
+	}
 	for _, index := range []struct {
 		informer cache.SharedIndexInformer
 		name     string
@@ -432,6 +435,19 @@ func Transform(obj any) (any, error) {
 		}
 	}
 	return obj, nil
+}
+
+// homeNode is the transform function of the nodes of home. Of those it is also used which pods they take.
+func homeNode(obj any) (any, error) {
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels},
+		Spec:       corev1.NodeSpec{Taints: node.Spec.Taints, Unschedulable: node.Spec.Unschedulable},
+		Status:     corev1.NodeStatus{Conditions: readiness(node), Allocatable: node.Status.Allocatable},
+	}, nil
 }
 
 // readiness returns the condition Ready of a node, reduced to type and status.

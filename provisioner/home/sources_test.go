@@ -219,6 +219,14 @@ func TestOthersKeepWhatIsRead(t *testing.T) {
 	node := small(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}},
 		Status: corev1.NodeStatus{Images: make([]corev1.ContainerImage, 9)}})
 	assert.Equal(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}}, node)
+	status := corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("9")}}
+	taken, err := homeNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{"a": "b"}},
+		Spec:   corev1.NodeSpec{Unschedulable: true, ProviderID: "x", Taints: []corev1.Taint{{Key: "k"}}},
+		Status: corev1.NodeStatus{Images: make([]corev1.ContainerImage, 9), Allocatable: status.Allocatable}})
+	require.NoError(t, err)
+	assert.Equal(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: status,
+		Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "k"}}}}, taken,
+		"of nodes of home it is used which pods they take")
 	attachment := small(t, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"a": "b"}},
 		Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi", NodeName: "n",
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("v")}}})

@@ -89,7 +89,11 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 	case decide.Thaw:
 		return c.thaw(ctx, w, o)
 	case decide.Save:
-		return c.save(ctx, w, a.Record)
+		err := c.save(ctx, w, a.Record)
+		if err != nil && a.Record.Point != nil && a.Record.Point.Stage == record.Thaw && r.Point.Stage != record.Thaw {
+			c.thawUnsaved(ctx, w, r)
+		}
+		return err
 	case decide.Forget:
 		w.record = nil
 		return c.forget(ctx, w.uid)

@@ -46,6 +46,8 @@ type attempts struct {
 	// said is what the last event said, tried the name of the last VolumeMove that was made, and at when.
 	said, tried string
 	at          time.Time
+	// runnable is whether the standby could run the pods.
+	runnable runnableNow
 }
 
 // failover is one that is due, and what is said of it.
@@ -95,7 +97,7 @@ func (a *automatic) look(ctx context.Context) {
 		if o.Moving {
 			running++
 		}
-		if move, why := o.FailsOver(); move != nil {
+		if move, why := a.choose(ctx, seen, o); move != nil {
 			due = append(due, failover{replica, seen, move, why})
 		} else {
 			a.tell(seen, replica, "NotFailedOver", why)
@@ -104,6 +106,16 @@ func (a *automatic) look(ctx context.Context) {
 	for _, next := range due[:min(len(due), max(0, mostFailovers-running))] {
 		a.begin(ctx, next)
 	}
+}
+
+// choose returns the failover that is to begin; nil: none, and why not.
+func (a *automatic) choose(ctx context.Context, seen *attempts, o decide.Outage) (move *v1alpha1.VolumeMove, why string) {
+	if move, why = o.FailsOver(); move == nil {
+		return nil, why
+	}
+	// Asked last, for it takes requests.
+	o.Runnable = seen.runnable.of(ctx, a.Controller, o.Record)
+	return o.FailsOver()
 }
 
 // noteSilent notes which remote clusters do not answer, and returns those that can be used.

@@ -41,8 +41,6 @@ const (
 	retryAfter = time.Second
 	// workers is how many replicas are processed in parallel: those that wait for a cluster that does not answer delay no others.
 	workers = 64
-	// mostPoints is how many points are made at once.
-	mostPoints = 16
 	// mostSteps is how many steps are taken in a row before others have their turn.
 	mostSteps = 8
 )
@@ -107,6 +105,10 @@ type activeReplica struct {
 	keyless   copying.Keyless
 	refused   decide.Refusal
 	refusedAt time.Time
+	// runnable is whether its standby could run the pods.
+	runnable runnableNow
+	// looks counts how often its versions were looked at.
+	looks int
 	// kept are the versions that their cluster does not let go, by name.
 	kept map[string]keptVersion
 	// lastSaid is what the last event said.

@@ -276,6 +276,7 @@ func (c *Controller) freeze(ctx context.Context, w *activeReplica, o decide.Obse
 	all.Wait()
 	step := decide.AfterFreeze(o.Record, time.Now(), outcomes)
 	if err := c.saveStep(ctx, w, o, step); err != nil {
+		c.thawUnsaved(ctx, w, o.Record)
 		return err
 	}
 	if step.Reason == "" {
@@ -299,16 +300,38 @@ func (c *Controller) cancelAtEnd(cancel func()) (stop func()) {
 
 // thaw thaws the pods of a point for which it is time.
 func (c *Controller) thaw(ctx context.Context, w *activeReplica, o decide.Observation) error {
-	f := o.Record.Point.Freeze
+	outcomes := c.callThaw(ctx, o.Record, o.Now)
+	w.holding = false
+	return c.saveStep(ctx, w, o, decide.AfterThaw(o.Record, time.Now(), outcomes))
+}
+
+// thawUnsaved thaws the pods of a point although the record could not be written which says that they are to be: an API server that takes
+// no writes may still run commands. The record goes on saying that they may be frozen, so they are thawed again once it can be written.
+func (c *Controller) thawUnsaved(ctx context.Context, w *activeReplica, r *record.Record) {
+	if !r.Point.Owed() || w.hold == decide.Thawed {
+		return
+	}
+	// From here on no snapshot is of a moment at which all were frozen.
+	w.hold = decide.Thawed
+	for _, outcome := range c.callThaw(ctx, r, time.Now()) {
+		if outcome.Why != "" {
+			w.hold = decide.Unsaved
+		}
+	}
+}
+
+// callThaw calls the thaw of a point in the pods for which it is time, and returns what became of it by their UID.
+func (c *Controller) callThaw(ctx context.Context, r *record.Record, now time.Time) map[types.UID]decide.Outcome {
+	f := r.Point.Freeze
 	calling, cancel := context.WithTimeout(context.WithoutCancel(ctx), thawTimeout)
 	defer cancel()
 	outcomes := map[types.UID]decide.Outcome{}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	for i := range f.Pods {
-		if pod := &f.Pods[i]; decide.MustThaw(*pod, o.Now) {
+		if pod := &f.Pods[i]; decide.MustThaw(*pod, now) {
 			all.Go(func() {
-				outcome := c.run(calling, thawTimeout, o.Record.Namespace, pod, f.Thaw)
+				outcome := c.run(calling, thawTimeout, r.Namespace, pod, f.Thaw)
 				mu.Lock()
 				defer mu.Unlock()
 				outcomes[pod.UID] = outcome
@@ -316,8 +339,7 @@ func (c *Controller) thaw(ctx context.Context, w *activeReplica, o decide.Observ
 		}
 	}
 	all.Wait()
-	w.holding = false
-	return c.saveStep(ctx, w, o, decide.AfterThaw(o.Record, time.Now(), outcomes))
+	return outcomes
 }
 
 // saveStep writes the record that follows from what commands came to, and tells what is wrong. The commands may have taken all the time

@@ -1,12 +1,22 @@
 package replicas
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
 // database is a pod with a sidecar, whose second container mounts claim data.
@@ -84,4 +94,50 @@ func TestWhatACommandSaysIsReadToItsEndAndCutOff(t *testing.T) {
 	assert.NotContains(t, text, "\033")
 	assert.NotContains(t, text, "\n")
 	assert.True(t, strings.HasPrefix(text, "a"), text)
+}
+
+// TestPodsAreThawedThoughTheRecordCannotBeWritten has an API server that takes no writes of records.
+func TestPodsAreThawedThoughTheRecordCannotBeWritten(t *testing.T) {
+	for name, row := range map[string]struct {
+		stage record.Stage
+		next  func(*record.Record) *record.Record
+		calls bool
+	}{
+		"the snapshot was taken": {record.Cut, func(r *record.Record) *record.Record { return r.Enter(record.Thaw, time.Now()) }, true},
+		"nothing is to be thawed yet": {record.Freezing, func(r *record.Record) *record.Record { return r.Enter(record.Cut, time.Now()) },
+			false},
+		"it is being thawed": {record.Thaw, func(r *record.Record) *record.Record { return r.Enter(record.Thaw, time.Now()) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var commands []string
+			server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+				if strings.HasSuffix(request.URL.Path, "/namespaces/shop/pods/db-0/exec") {
+					mu.Lock()
+					defer mu.Unlock()
+					commands = append(commands, strings.Join(request.URL.Query()["command"], " "))
+				}
+				http.Error(response, "no writes now", http.StatusInternalServerError)
+			}))
+			defer server.Close()
+			config := &rest.Config{Host: server.URL}
+			client, err := kubernetes.NewForConfig(config)
+			require.NoError(t, err)
+			c := &Controller{Config: Config{Client: client, Home: config, Namespace: "lodestone-system", Records: NewRecords()}}
+			r := &record.Record{UID: "r1", Namespace: "shop", Epoch: 1, Point: &record.Point{Number: 1, Stage: row.stage,
+				Freeze: &record.Freeze{Thaw: []string{"rm", "-f", "/frozen"}, Limit: time.Minute,
+					Pods: []record.FrozenPod{{Name: "db-0", UID: "p1", Container: "db"}}}}}
+			w := &activeReplica{record: &stored{r, "1"}, hold: decide.Holds, holding: true}
+			require.Error(t, c.act(t.Context(), w, decide.Observation{Record: r}, decide.Save{Record: row.next(r)}))
+			if !row.calls {
+				assert.Empty(t, commands)
+				assert.Equal(t, decide.Holds, w.hold)
+				return
+			}
+			require.NotEmpty(t, commands, "thaw is called all the same")
+			assert.Equal(t, "rm -f /frozen", commands[0])
+			assert.Equal(t, decide.Unsaved, w.hold, "it failed, and no snapshot is of a frozen moment any more")
+			assert.True(t, w.holding)
+		})
+	}
 }

@@ -66,6 +66,7 @@ func TestAnIdleReplicaTakesLittleMemory(t *testing.T) {
 			Spec: v1alpha1.VolumeReplicaSpec{Claims: []string{known.Claim}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "east"}},
 				RPO: &metav1.Duration{Duration: 15 * time.Minute}, Versions: v1alpha1.ReplicaVersions{Keep: 4}},
 		}}
+		o.Runnable = decide.Runnable{Status: metav1.ConditionTrue, Why: strings.Repeat("y", 160)}
 		o.Replica.Status, _ = statusOf(o, decide.Step{})
 		data, err = json.Marshal(o.Replica)
 		require.NoError(t, err)

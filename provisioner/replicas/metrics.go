@@ -1,6 +1,7 @@
 package replicas
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -66,8 +67,9 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 
 // saved counts what a new record has that the one before had not.
 func (m *Metrics) saved(before, after *record.Record) {
-	// One that failed, and that the standby's owner keeps, is going: it counts as none.
-	if last, now := before.Newest(), after.Newest(); now != nil && (last == nil || now.Number > last.Number) {
+	// One that failed, and that the standby's owner keeps, is going: it counts as none. One that can be used again was counted before.
+	now := after.Newest()
+	if now != nil && !slices.ContainsFunc(before.Sealed, func(v record.Version) bool { return !v.Going && v.Number >= now.Number }) {
 		m.points.WithLabelValues(sealed).Inc()
 		m.sent.Add(float64(now.AllSent()))
 	}

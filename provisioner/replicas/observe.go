@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -61,6 +60,9 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	}
 	o.MayBegin = o.Replica != nil && c.Records.hasTurn(decide.TurnOf(o), o.Now, c.isAway)
 	w.sees(r, o.Now)
+	if o.Replica != nil && o.Replica.DeletionTimestamp == nil && !w.holding {
+		o.Runnable = w.runnable.of(ctx, c, r)
+	}
 	if r.Point == nil || !r.Point.Held() || r.Point.Stage == record.Thaw && !r.Point.Owed() || r.Point.Stage == record.Clean {
 		w.hold, w.holding = decide.Unknown, false
 	}
@@ -136,7 +138,7 @@ func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeRep
 	r, p := o.Record, o.Record.Point
 	if p == nil && !r.Slots {
 		o.Used = c.used(r)
-		if o.Sealed, err = c.sealedAt(ctx, at, r); err != nil {
+		if err := c.readSealed(ctx, at, w, o); err != nil {
 			return err
 		}
 		if err := c.askKept(ctx, at, w, o); err != nil {
@@ -207,30 +209,6 @@ func (c *Controller) used(r *record.Record) (names []string) {
 		}
 	}
 	return names
-}
-
-// sealedAt returns the snapshots of a replica at its standby; nil if that does not serve them now: what it has is not gone then.
-func (c *Controller) sealedAt(ctx context.Context, at site.Site, r *record.Record) (map[string]types.UID, error) {
-	if at.Dynamic == nil {
-		return nil, nil
-	}
-	found := map[string]types.UID{}
-	of := metav1.ListOptions{LabelSelector: keys.ReplicaOf + "=" + string(r.UID) + "," + keys.HomeID + "=" + c.Place.HomeID}
-	err := site.EachPage(ctx, of, at.Dynamic.Resource(volumesnapshot.Snapshots).Namespace(r.Head.Namespace).List,
-		func(page *unstructured.UnstructuredList) {
-			for i := range page.Items {
-				if page.Items[i].GetDeletionTimestamp() == nil {
-					found[page.Items[i].GetName()] = page.Items[i].GetUID()
-				}
-			}
-		})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list snapshots at the standby: %w", err)
-	}
-	return found, nil
 }
 
 // snapshotAt reads a snapshot that a replica has taken.

@@ -88,26 +88,26 @@ func (r *Records) In(cluster string) (n int) {
 	return n
 }
 
-// points is how many points are being made: one of several claims counts for each of them, since each has movers of its own. One that
+// points are those that are being made: one of several claims counts for each of them, since each has movers of its own. One that
 // waits for a cluster which is away holds up no others, nor does one that is over but for what is removed.
-func (r *Records) points(away func(cluster string) bool) (n int) {
+func (r *Records) points(away func(cluster string) bool) (points decide.Points) {
 	for _, known := range r.all() {
 		if p := known.Point; p != nil && p.Stage != record.Clean && !away(p.Source.Cluster) && !away(known.Head.Cluster) {
-			n += known.Len()
+			points.Add(p.Source.Cluster, known.Head.Cluster, known.Len())
 		}
 	}
-	return n
+	return points
 }
 
 // hasTurn says whether a replica may begin a point now.
 func (r *Records) hasTurn(turn decide.Turn, now time.Time, away func(cluster string) bool) bool {
-	free := mostPoints - r.points(away)
+	points := r.points(away)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if waits, ok := r.waiting[turn.UID]; ok {
 		turn.Since = waits.Since
 	}
-	return decide.HasTurn(turn, slices.Collect(maps.Values(r.waiting)), now, free)
+	return decide.HasTurn(turn, slices.Collect(maps.Values(r.waiting)), now, points)
 }
 
 // awaitTurn notes whether a replica waits for its turn.
@@ -124,10 +124,10 @@ func (r *Records) awaitTurn(turn decide.Turn, waits bool) {
 
 // turns returns the records of those that wait and have their turn now.
 func (r *Records) turns(now time.Time, away func(cluster string) bool) (next []*record.Record) {
-	free := mostPoints - r.points(away)
+	points := r.points(away)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, uid := range decide.Turns(slices.Collect(maps.Values(r.waiting)), now, free) {
+	for _, uid := range decide.Turns(slices.Collect(maps.Values(r.waiting)), now, points) {
 		if known := r.records[uid]; known != nil {
 			next = append(next, known)
 		}

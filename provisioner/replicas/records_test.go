@@ -40,15 +40,18 @@ func TestTheRecordOfAVolumeReplicaThatIsGoneIsNotThatOfItsName(t *testing.T) {
 
 func TestPointsThatWaitForAClusterHoldUpNoOthers(t *testing.T) {
 	records := NewRecords()
-	for i := range mostPoints {
+	for i := range decide.MostPoints {
 		uid := types.UID(rune('a' + i))
 		records.set(uid, recordOf(uid, string(uid), "west", record.Copy))
 	}
-	turn := decide.Turn{UID: "z", RPO: time.Hour, Since: time.Now()}
+	turn := decide.Turn{UID: "z", Source: "home", Standby: "west", RPO: time.Hour, Since: time.Now()}
 	nobody := func(string) bool { return false }
 	assert.False(t, records.hasTurn(turn, time.Now(), nobody))
 	west := func(cluster string) bool { return cluster == "west" }
 	assert.True(t, records.hasTurn(turn, time.Now(), west))
+	east := turn
+	east.Standby = "east"
+	assert.True(t, records.hasTurn(east, time.Now(), nobody), "it does not use the cluster that has all the points")
 	records.set("a", recordOf("a", "a", "west", record.Clean))
 	assert.True(t, records.hasTurn(turn, time.Now(), nobody), "it is over but for what is removed")
 }

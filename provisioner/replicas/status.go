@@ -116,6 +116,10 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	if o.At != "" {
 		next.Primary = o.At
 	}
+	standby.Runnable, standby.RunnableMessage = o.Runnable.Status, o.Runnable.Why
+	if before := o.Replica.Status.Standbys; standby.Runnable == "" && len(before) > 0 {
+		standby.Runnable, standby.RunnableMessage = before[0].Runnable, before[0].RunnableMessage
+	}
 	if r.Point != nil {
 		standby.Point = fmt.Sprintf("point %d: %s", r.Point.Number, r.Point.Stage)
 	}
@@ -125,7 +129,7 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		}
 	}
 	for _, version := range slices.Backward(r.Sealed) {
-		if !version.Going {
+		if version.Counts() {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
 				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash)})
 		}

@@ -636,8 +636,10 @@ function replicaTag(replica) {
   const quiet = ["Paused", "Seeding", "Moving", "Waiting", "Unknown"].includes(replica.state);
   const wrong = [late ? "late" : "", replica.healthy || replica.state === "Late" ? "" : replica.state].filter(Boolean).join(", ");
   const what = replica.sealed ? `copy in ${replica.standby} of ${moment(replica.sealed)}` : `no copy in ${replica.standby} yet`;
-  const tag = element("span", !wrong ? "" : quiet && !late ? "tag" : "tag bad", wrong ? `${what}: ${wrong}` : what);
-  if (replica.message) tag.title = replica.message;
+  const stuck = replica.runnable === "False";
+  const says = [wrong, stuck ? "could not run its pods" : ""].filter(Boolean).join(", ");
+  const tag = element("span", !says ? "" : quiet && !late && !stuck ? "tag" : "tag bad", says ? `${what}: ${says}` : what);
+  tag.title = [replica.message, stuck ? replica.runnableMessage : ""].filter(Boolean).join("; ");
   return tag;
 }
 

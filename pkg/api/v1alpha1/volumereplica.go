@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="RPO",type=string,JSONPath=`.spec.rpo`
 // +kubebuilder:printcolumn:name="Lag",type=date,JSONPath=`.status.standbys[0].sealed`
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="Healthy")].status`
+// +kubebuilder:printcolumn:name="Runnable",type=string,priority=1,JSONPath=`.status.standbys[0].runnable`
 // +kubebuilder:printcolumn:name="Consistency",type=string,priority=1,JSONPath=`.status.standbys[0].versions[0].consistency`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Healthy")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -290,6 +291,16 @@ type ReplicaStandbyStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Versions []ReplicaVersion `json:"versions,omitempty"`
+	// Runnable says whether the cluster could run the pods that use the claims: True, False, or Unknown where home cannot know it. It is
+	// found out at each point, and when the cluster comes or goes. What other pods take there does not count.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=True;False;Unknown
+	Runnable metav1.ConditionStatus `json:"runnable,omitempty"`
+	// RunnableMessage says why, in one sentence.
+	//
+	// +optional
+	RunnableMessage string `json:"runnableMessage,omitempty"`
 	// Point is the point that is being made, in words; empty: none is.
 	//
 	// +optional

@@ -33,6 +33,8 @@ type Outage struct {
 	Witness     string
 	// Probes is what the agents of other clusters find that are to probe cluster At.
 	Probes []Probe
+	// Runnable is whether the standby could run the pods; the zero value: that was not found out.
+	Runnable Runnable
 	// Moving says that a move holds one of the claims, Tried that this version was failed over to before.
 	Moving, Tried bool
 }
@@ -138,6 +140,10 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 	if len(o.Probes) > 0 && !slices.ContainsFunc(o.Probes, func(p Probe) bool { return p.Fresh }) {
 		return not("cluster %s, whose owner has it probed, has not said within the last minute that it does not answer there either; see its "+
 			"remote agent, or fail over by kubectl lodestone failover", o.Probes[0].By)
+	}
+	if o.Runnable.No() {
+		return not("cluster %s could not run its pods: %s; mend that, or fail over by kubectl lodestone failover", o.Record.Head.Cluster,
+			o.Runnable.Why)
 	}
 	why = fmt.Sprintf("cluster %s has not answered for %s: %s %s over to version %s in cluster %s", o.At, o.Silent.Round(time.Second),
 		claims, fails, newest.Name, o.Record.Head.Cluster)

@@ -59,6 +59,15 @@ func TestAClaimFailsOverByItself(t *testing.T) {
 	assert.Equal(t, `cluster west has not answered for 5m1s: claim "data" fails over to version replica-r-v7-2 in cluster home`, why)
 }
 
+func TestAClaimFailsOverWhereItIsNotKnownWhetherItsPodsCouldRun(t *testing.T) {
+	for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionUnknown, ""} {
+		o := lost()
+		o.Runnable = decide.Runnable{Status: status}
+		move, why := o.FailsOver()
+		assert.NotNil(t, move, why)
+	}
+}
+
 // TestAClaimDoesNotFailOverByItself has a row for each condition that is not met.
 func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 	for name, row := range map[string]struct {
@@ -93,6 +102,9 @@ func TestAClaimDoesNotFailOverByItself(t *testing.T) {
 		}, "it answers cluster east, whose owner has it probed, so home may be the one that is cut off"},
 		"what is to probe it says nothing": {func(o *decide.Outage) { o.Probes = []decide.Probe{{By: "east"}} },
 			"cluster east, whose owner has it probed, has not said within the last minute"},
+		"the standby could not run the pods": {func(o *decide.Outage) {
+			o.Runnable = decide.Runnable{Status: metav1.ConditionFalse, Why: "pod db-0 fits no node of cluster home: it is too large"}
+		}, "cluster home could not run its pods: pod db-0 fits no node of cluster home: it is too large; mend that, or fail over by kubectl"},
 		"it is too early for what another cluster says": {func(o *decide.Outage) {
 			o.Silent -= 2 * time.Second
 			o.Probes = []decide.Probe{{By: "east", Answers: true}}

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
@@ -44,6 +45,10 @@ type Observation struct {
 	Claims []Claim
 	// Sealed are the snapshots of this replica at the standby, by name, as far as they were read; nil: they were not.
 	Sealed map[string]types.UID
+	// Faults say what is wrong with snapshots in Sealed, by name. One that they do not name was not looked at so closely.
+	Faults map[string]Fault
+	// Runnable is whether the standby could run the pods that use the claims; the zero value: that was not found out. No step depends on it.
+	Runnable Runnable
 	// Used are the names of versions that claims are to be made from, which have no volume yet.
 	Used []string
 	// Kept says of versions by name why the standby's cluster does not let them go now, in one sentence; of one that it does not name
@@ -104,6 +109,13 @@ type Snapshot struct {
 	Taken                  bool
 	Problem                string
 	Wrong                  bool
+}
+
+// Fault is why no claim can be made of a snapshot that is there, in words that follow its name; an empty Why: one can. Gone says that
+// its content is gone, so that none ever can.
+type Fault struct {
+	Why  string
+	Gone bool
 }
 
 // Refusal is why something cannot begin now.
@@ -241,6 +253,8 @@ const (
 	askAgain = 15 * time.Second
 	// KeptFor is for how long a version counts as kept before it is asked for again whether it may go.
 	KeptFor = 10 * time.Minute
+	// mostUnready limits what the record remembers of why a version cannot be used, in bytes.
+	mostUnready = 512
 )
 
 // Next returns the next step of a replica.
@@ -310,6 +324,8 @@ func idle(o Observation) Step {
 	case r.Full():
 		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, which cluster %s does not let go, and no more are remembered: "+
 			"raise spec.rpo", len(r.Sealed), r.Head.Cluster), Reason: Refused, After: seldom}
+	case wait > 0 && r.Failures == 0 && unready(r) != nil:
+		return Step{Say: sayUnready(r, unready(r)), Reason: VersionLost, After: wait}
 	case wait > 0 && r.Failures > 0:
 		return Step{Say: fmt.Sprintf("point %d failed: %s; the next is tried at %s", r.Last, r.Why, Due(o).UTC().Format(time.TimeOnly)),
 			Reason: PointFailed, After: wait}
@@ -356,8 +372,8 @@ func Due(o Observation) time.Time {
 	return due
 }
 
-// keepVersions is the step by which versions that somebody deleted are no longer counted, and by which older ones go than are wanted;
-// false if there is nothing to do. The newest ones were just seen.
+// keepVersions is the step by which versions are no longer counted that somebody deleted, or of which no claim can be made, and by which
+// older ones go than are wanted; false if there is nothing to do. The newest ones were just seen.
 func keepVersions(o Observation) (Step, bool) {
 	if o.Sealed == nil || o.Moving {
 		// A failover may be making a volume of the oldest one.
@@ -381,8 +397,25 @@ func keepVersions(o Observation) (Step, bool) {
 		}
 		step := Step{Action: Save{next}}
 		if !version.Going {
-			step.Say, step.Reason = fmt.Sprintf("somebody deleted VolumeSnapshot %s/%s at the standby, which sealed the version of %s",
-				r.Head.Namespace, lost, version.Cut.UTC().Format(time.RFC3339)), VersionLost
+			what := "somebody deleted VolumeSnapshot %s/%s at the standby, which sealed the version of %s"
+			if o.Faults[lost].Gone {
+				what = "VolumeSnapshot %s/%s at the standby sealed the version of %s, and somebody deleted its VolumeSnapshotContent"
+			}
+			step.Say, step.Reason = fmt.Sprintf(what, r.Head.Namespace, lost, version.Cut.UTC().Format(time.RFC3339)), VersionLost
+		}
+		return step, true
+	}
+	for i := range r.Sealed {
+		version := &r.Sealed[i]
+		why, known := faultOf(o, version)
+		if version.Going || !known || (why == "") == (version.Unready == "") {
+			continue
+		}
+		next := r.Clone()
+		next.Sealed[i].Unready = why
+		step := Step{Action: Save{next}}
+		if why != "" {
+			step.Say, step.Reason = sayUnready(next, &next.Sealed[i]), VersionLost
 		}
 		return step, true
 	}
@@ -402,14 +435,50 @@ func keepVersions(o Observation) (Step, bool) {
 	return Step{}, false
 }
 
-// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one.
-func Surplus(o Observation) (surplus []int) {
-	for i, version := range o.Record.Sealed {
-		if !version.Going {
-			surplus = append(surplus, i)
+// unready returns the newest version that stays though no claim can be made of it now, nil if there is none.
+func unready(r *record.Record) *record.Version {
+	for i := len(r.Sealed) - 1; i >= 0; i-- {
+		if v := &r.Sealed[i]; !v.Going && v.Unready != "" {
+			return v
 		}
 	}
-	surplus = surplus[:max(0, len(surplus)-int(max(o.Replica.Spec.Versions.Keep, 1)))]
+	return nil
+}
+
+func sayUnready(r *record.Record, version *record.Version) string {
+	return fmt.Sprintf("the version of %s at the standby cannot be used now, and does not count until it can: VolumeSnapshot %s/%s",
+		version.Cut.UTC().Format(time.RFC3339), r.Head.Namespace, version.Unready)
+}
+
+// faultOf says why no claim can be made of a version now, as the name of its snapshot and what is wrong with that; empty: one can. It is
+// known once all snapshots of it were looked at, or one has a fault.
+func faultOf(o Observation, version *record.Version) (why string, known bool) {
+	known = true
+	for i := range o.Record.Len() {
+		name := version.At(i).Name
+		fault, looked := o.Faults[name]
+		if fault.Why != "" {
+			return sentence.Short(name+": "+fault.Why, mostUnready), true
+		}
+		known = known && looked
+	}
+	return "", known
+}
+
+// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first: those that are older than as many
+// that count as are wanted. The newest is never one.
+func Surplus(o Observation) (surplus []int) {
+	wanted := int(max(o.Replica.Spec.Versions.Keep, 1))
+	for i, version := range slices.Backward(o.Record.Sealed) {
+		switch {
+		case version.Going:
+		case wanted == 0:
+			surplus = append(surplus, i)
+		case version.Unready == "":
+			wanted--
+		}
+	}
+	slices.Reverse(surplus)
 	return slices.DeleteFunc(surplus, func(i int) bool { return slices.Contains(o.Used, o.Record.Sealed[i].Name) })
 }
 
@@ -439,14 +508,18 @@ func isThere(o Observation, has *record.Content) bool {
 }
 
 // presentOf returns the first of a version's snapshots that is at the standby, nil if none is, and the name of the first one that is not,
-// empty if all are.
+// or has no content any more; empty if all are.
 func presentOf(o Observation, version *record.Version) (there *record.Content, lost string) {
 	for i := range o.Record.Len() {
 		switch has := version.At(i); {
 		case !isThere(o, has):
 			lost = cmp.Or(lost, has.Name)
-		case there == nil:
-			there = has
+			continue
+		case o.Faults[has.Name].Gone:
+			lost = cmp.Or(lost, has.Name)
+		}
+		if there == nil {
+			there = version.At(i)
 		}
 	}
 	return there, lost

@@ -173,10 +173,63 @@ func TestOnlyTheOldestVersionGoesOnceEnoughNewerOnesAreThere(t *testing.T) {
 	o.Sealed["v2"] = "another"
 	assert.Equal(t, decide.VersionLost, decide.Next(o).Reason)
 
+	// One that is there has no content any more: no claim can be made of it.
+	o = observation(3)
+	o.Faults = map[string]decide.Fault{"v3": {Why: "its content is gone", Gone: true}}
+	step = decide.Next(o)
+	assert.Equal(t, decide.VersionLost, step.Reason)
+	assert.Contains(t, step.Say, "somebody deleted its VolumeSnapshotContent")
+	save, ok = step.Action.(decide.Save)
+	require.True(t, ok)
+	assert.Equal(t, []bool{false, false, true}, goingOf(save.Record))
+	o.Record = save.Record
+	assert.Equal(t, decide.DropVersion{Name: "v3", UID: "v3"}, decide.Next(o).Action, "what is left of it goes, and the oldest stays")
+
 	// What was not looked at is not judged.
 	o = observation(3)
 	o.Sealed, o.Standby.Unusable = nil, "cluster west does not answer"
 	assert.Nil(t, decide.Next(o).Action)
+}
+
+func TestAVersionThatCannotBeUsedDoesNotCountUntilItCan(t *testing.T) {
+	o := observation(3)
+	o.Replica.Spec.Versions.Keep = 3
+	o.Faults = map[string]decide.Fault{"v3": {Why: "its content is not ready"}}
+	step := decide.Next(o)
+	assert.Equal(t, decide.VersionLost, step.Reason)
+	assert.Contains(t, step.Say, "the version of 2026-03-01T12:00:00Z at the standby cannot be used now, and does not count until it can: "+
+		"VolumeSnapshot shop/v3: its content is not ready")
+	save, ok := step.Action.(decide.Save)
+	require.True(t, ok)
+	o.Record = save.Record
+	assert.Equal(t, "v2", o.Record.Newest().Name)
+	assert.Nil(t, o.Record.Version("v3"))
+	assert.Equal(t, []bool{false, false, false}, goingOf(o.Record), "it may be all right again")
+	assert.Equal(t, noon.Add(8*time.Minute), decide.Due(o), "the next point is due by the version before it")
+	step = decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Equal(t, decide.VersionLost, step.Reason, "the condition says so as long as it stays")
+
+	// What was not looked at again is as it was.
+	o.Faults = nil
+	assert.Nil(t, decide.Next(o).Action)
+	assert.Equal(t, "v2", o.Record.Newest().Name)
+
+	// Of as many as are wanted none goes that counts for it, and it goes itself once as many newer ones do.
+	o.Replica.Spec.Versions.Keep = 2
+	assert.Empty(t, decide.Surplus(o))
+	o.Replica.Spec.Versions.Keep = 1
+	assert.Equal(t, []int{0}, decide.Surplus(o))
+	o.Record.Sealed[2].Unready, o.Record.Sealed[0].Unready = "", "v1: no"
+	o.Replica.Spec.Versions.Keep = 2
+	assert.Equal(t, []int{0}, decide.Surplus(o))
+
+	o = observation(3)
+	o.Replica.Spec.Versions.Keep = 3
+	o.Record.Sealed[2].Unready, o.Faults = "v3: no", map[string]decide.Fault{"v3": {}}
+	save, ok = decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Equal(t, "v3", save.Record.Newest().Name, "it can be used again")
 }
 
 func TestAllGoesWithTheReplica(t *testing.T) {

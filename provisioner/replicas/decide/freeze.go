@@ -32,6 +32,9 @@ const (
 	Fresh Hold = "Fresh"
 	// Holds: this process froze all pods.
 	Holds Hold = "Holds"
+	// Unsaved: this process could not write down that pods are to be thawed, and some may still be frozen; Thawed: it thawed all since.
+	Unsaved Hold = "Unsaved"
+	Thawed  Hold = "Thawed"
 )
 
 // User is a pod that may write to a claim.
@@ -75,9 +78,15 @@ var thawsAgain = []time.Duration{10 * time.Second, time.Minute}
 // ThawsLate is how long after the first thaw that works the last one is called.
 const ThawsLate = 70 * time.Second
 
+// sayUnsaved says why a point fails of which the record could not be written in time.
+const sayUnsaved = "the record could not be written while the application was frozen, so that was thawed: see whether home's API server " +
+	"takes writes"
+
 // freeze is the step by which the application is frozen. What is there to freeze was found out when the point began.
 func freeze(o Observation) Step {
 	switch f := o.Record.Point.Freeze; {
+	case o.Hold == Thawed || o.Hold == Unsaved:
+		return giveUp(o, sayUnsaved)
 	case o.Hold != Fresh:
 		return giveUp(o, "the provisioner restarted while the application was being frozen")
 	case o.Now.Sub(f.Since) > f.Limit:
@@ -109,6 +118,8 @@ func AfterFreeze(r *record.Record, now time.Time, outcomes []Outcome) Step {
 func cutFrozen(o Observation) Step {
 	p := o.Record.Point
 	switch late := o.Now.Sub(p.Freeze.Since); {
+	case o.Hold == Thawed || o.Hold == Unsaved:
+		return giveUp(o, sayUnsaved)
 	case o.Hold != Holds:
 		return giveUp(o, "the provisioner restarted while the application was frozen")
 	case late > p.Freeze.Limit:

@@ -1,15 +1,21 @@
 package decide
 
 import (
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// MostPoints is how many points are made at once, of all replicas. Each claim of a replica counts.
+const MostPoints = 16
+
 // Turn is of a replica whose next point is due and waits until fewer are being made.
 type Turn struct {
 	UID types.UID
+	// Source and Standby are the clusters that it is between; Source is empty if it is not known.
+	Source, Standby string
 	// Cut is the moment of its newest version, zero if it has none, RPO how old that may be. Since is since when it waits.
 	Cut, Since time.Time
 	RPO        time.Duration
@@ -17,7 +23,7 @@ type Turn struct {
 
 // TurnOf returns how a replica waits whose next point is due.
 func TurnOf(o Observation) Turn {
-	w := Turn{UID: o.Record.UID, Since: o.Now, RPO: RPO(o.Replica)}
+	w := Turn{UID: o.Record.UID, Source: o.At, Standby: o.Record.Head.Cluster, Since: o.Now, RPO: RPO(o.Replica)}
 	if last := o.Record.Newest(); last != nil {
 		w.Cut = last.Cut
 	}
@@ -42,31 +48,80 @@ func (w Turn) Before(other Turn, now time.Time) bool {
 	return w.UID < other.UID
 }
 
-// HasTurn says whether a replica may begin a point beside others that wait, if so many more may be made.
-func HasTurn(w Turn, others []Turn, now time.Time, free int) bool {
-	for _, other := range others {
-		if other.UID != w.UID && other.Before(w, now) {
-			free--
-		}
-	}
-	return free > 0
+// Points are those that are being made. The zero value has none.
+type Points struct {
+	all int
+	in  map[string]int
 }
 
-// Turns returns those that have their turn, if so many more points may be made.
-func Turns(all []Turn, now time.Time, free int) (next []types.UID) {
-	if free <= 0 {
-		return nil
+// Add adds those of so many claims between two clusters.
+func (p *Points) Add(source, standby string, claims int) {
+	if p.in == nil {
+		p.in = map[string]int{}
 	}
-	all = slices.Clone(all)
-	for ; free > 0 && len(all) > 0; free-- {
-		first := 0
+	p.all += claims
+	p.in[standby] += claims
+	if source != standby {
+		p.in[source] += claims
+	}
+}
+
+// free is how many more points may be made as a replica sees it. Of a cluster that it does not use at most half of MostPoints count: so
+// one in which points take long, because it is slow or means harm, holds up others in that half alone, however many it has. The others
+// are not kept waiting until points there end, so for that long more are made than MostPoints, at most twice as many.
+func (p Points) free(w Turn) int {
+	const half = (MostPoints + 1) / 2
+	beyond := 0
+	for cluster, n := range p.in {
+		if cluster != w.Source && cluster != w.Standby {
+			beyond = max(beyond, n-half)
+		}
+	}
+	return min(MostPoints+beyond, 2*MostPoints) - p.all
+}
+
+// HasTurn says whether a replica may begin a point beside others that wait.
+func HasTurn(w Turn, others []Turn, now time.Time, points Points) bool {
+	if points.free(w) <= 0 {
+		return false
+	}
+	first := []Turn{w}
+	for _, other := range others {
+		if other.UID != w.UID && other.Before(w, now) {
+			first = append(first, other)
+		}
+	}
+	return slices.Contains(Turns(first, now, points), w.UID)
+}
+
+// Turns returns those that have their turn: the first one that may begin, then the first one that may beside that, and so on.
+func Turns(all []Turn, now time.Time, points Points) (next []types.UID) {
+	points.in = maps.Clone(points.in)
+	for {
+		// Thousands may wait, and many of them are between the same two clusters.
+		free, last := map[[2]string]bool{}, [2]string{}
+		first, looked, mayBegin := -1, false, false
 		for i := range all {
-			if all[i].Before(all[first], now) {
+			w := &all[i]
+			if first >= 0 && !w.Before(all[first], now) || slices.Contains(next, w.UID) {
+				continue
+			}
+			if between := [2]string{w.Source, w.Standby}; !looked || between != last {
+				known := false
+				if mayBegin, known = free[between]; !known {
+					mayBegin = points.free(*w) > 0
+					free[between] = mayBegin
+				}
+				last, looked = between, true
+			}
+			if mayBegin {
 				first = i
 			}
 		}
+		if first < 0 {
+			return next
+		}
 		next = append(next, all[first].UID)
-		all = slices.Delete(all, first, first+1)
+		points.Add(all[first].Source, all[first].Standby, 1)
 	}
-	return next
 }

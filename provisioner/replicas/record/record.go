@@ -83,6 +83,8 @@ type Version struct {
 	Made v1alpha1.VersionConsistency `json:"made,omitempty"`
 	// Going says that it is being removed.
 	Going bool `json:"going,omitempty"`
+	// Unready says why no claim can be made of it now; empty: one can. It counts as none as long as that is so, and stays.
+	Unready string `json:"unready,omitempty"`
 }
 
 // Content is what a version has of one claim: a VolumeSnapshot of the head, beside it. With Slots it has the UID of the slot that it is in,
@@ -237,22 +239,25 @@ func (r *Record) Enter(stage Stage, now time.Time) *Record {
 	return next
 }
 
-// Newest returns the newest sealed version, nil if there is none.
+// Counts says whether a claim can be made of the version.
+func (v *Version) Counts() bool { return !v.Going && v.Unready == "" }
+
+// Newest returns the newest sealed version that counts, nil if there is none.
 func (r *Record) Newest() *Version {
 	for i := len(r.Sealed) - 1; i >= 0; i-- {
-		if !r.Sealed[i].Going {
+		if r.Sealed[i].Counts() {
 			return &r.Sealed[i]
 		}
 	}
 	return nil
 }
 
-// Version returns the sealed version of a name, the newest for none; nil if there is none, or it is being removed.
+// Version returns the sealed version of a name, the newest for none; nil if there is none, or it does not count.
 func (r *Record) Version(name string) *Version {
 	if name == "" {
 		return r.Newest()
 	}
-	i := slices.IndexFunc(r.Sealed, func(v Version) bool { return v.Name == name && !v.Going })
+	i := slices.IndexFunc(r.Sealed, func(v Version) bool { return v.Name == name && v.Counts() })
 	if i < 0 {
 		return nil
 	}
