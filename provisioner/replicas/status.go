@@ -72,6 +72,9 @@ func saySlots(o decide.Observation) string {
 	if keep := o.Replica.Spec.Versions.Keep; keep > 2 {
 		say += fmt.Sprintf(" and keeps 2 versions at most, not the %d of spec.versions.keep", keep)
 	}
+	if o.Replica.Spec.Versions.Daily > 0 {
+		say += "; none stays for its day, as spec.versions.daily asks: that takes a class with snapshots"
+	}
 	return say
 }
 
@@ -81,7 +84,7 @@ func sayKept(o decide.Observation) string {
 	if len(kept) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d versions more than spec.versions.keep stay for now: %s", len(kept), decide.WhyKept(o, &o.Record.Sealed[kept[0]]))
+	return fmt.Sprintf("; %d versions more than spec.versions says stay for now: %s", len(kept), decide.WhyKept(o, &o.Record.Sealed[kept[0]]))
 }
 
 // referenceTo is what an event on a replica names.
@@ -124,10 +127,11 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 			standby.Class += "," + other.Class
 		}
 	}
-	for _, version := range slices.Backward(r.Sealed) {
+	_, daily := decide.Retained(r.Sealed, o.Replica.Spec.Versions)
+	for i, version := range slices.Backward(r.Sealed) {
 		if !version.Going {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
-				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash)})
+				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash), Daily: daily[i] && !r.Slots})
 		}
 	}
 	newest := r.Newest()

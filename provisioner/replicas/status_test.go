@@ -93,6 +93,22 @@ func TestTheStatusNamesTheStandbyAsPrimaryOnceTheClaimIsThere(t *testing.T) {
 	assert.Equal(t, "west", status.Primary)
 }
 
+func TestTheStatusSaysWhichVersionsStayForTheirDay(t *testing.T) {
+	o := seen(time.Minute)
+	o.Replica.Spec.Versions = v1alpha1.ReplicaVersions{Keep: 1, Daily: 2}
+	o.Record.Sealed[1].Cut = o.Now.Add(-30 * time.Hour)
+	status, _ := statusOf(o, decide.Step{})
+	require.Len(t, status.Standbys[0].Versions, 2)
+	assert.False(t, status.Standbys[0].Versions[0].Daily)
+	assert.True(t, status.Standbys[0].Versions[1].Daily)
+
+	o.Record.Slots = true
+	status, _ = statusOf(o, decide.Step{})
+	assert.False(t, status.Standbys[0].Versions[1].Daily)
+	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaHealthy).Message,
+		"; none stays for its day, as spec.versions.daily asks: that takes a class with snapshots")
+}
+
 func TestAPointThatFailedAndIsKeptCountsAsNoVersion(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m, err := NewMetrics(registry)

@@ -200,6 +200,7 @@ type ReplicaHooks struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.__in__) == has(oldSelf.__in__) && (!has(self.__in__) || self.__in__ == oldSelf.__in__)",message="what versions are in cannot be changed: make another VolumeReplica"
 // +kubebuilder:validation:XValidation:rule="!has(self.__in__) || self.__in__ != 'Slots' || has(self.keep) && self.keep <= 2",message="in: Slots keeps 2 versions at most: say keep: 2"
+// +kubebuilder:validation:XValidation:rule="!has(self.__in__) || self.__in__ != 'Slots' || !has(self.daily) || self.daily == 0",message="in: Slots keeps the last 2 versions alone, and none of earlier days: leave daily out"
 type ReplicaVersions struct {
 	// Keep is how many sealed versions are kept; older ones go once a newer one is sealed.
 	//
@@ -208,6 +209,13 @@ type ReplicaVersions struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	Keep int32 `json:"keep,omitempty"`
+	// Daily is of how many of the last days (UTC) that have one the newest version stays, beside those of Keep; the day of the newest
+	// version is the first. It takes snapshots: in slots none stays for its day.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=90
+	Daily int32 `json:"daily,omitempty"`
 	// In says what versions are in. Snapshots: in snapshots of one real claim. Slots: in two real claims that are written in turn, which
 	// takes twice the room and keeps 2 versions at most. Without it: in snapshots where the class of the copy has them, else in slots.
 	//
@@ -312,6 +320,10 @@ type ReplicaVersion struct {
 	//
 	// +optional
 	Root string `json:"root,omitempty"`
+	// Daily says that it stays as the newest of its day alone, for spec.versions.daily.
+	//
+	// +optional
+	Daily bool `json:"daily,omitempty"`
 }
 
 // VersionConsistency names how a version was made.

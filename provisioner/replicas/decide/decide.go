@@ -404,13 +404,13 @@ func keepVersions(o Observation) (Step, bool) {
 
 // Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one.
 func Surplus(o Observation) (surplus []int) {
+	wanted, _ := Retained(o.Record.Sealed, o.Replica.Spec.Versions)
 	for i, version := range o.Record.Sealed {
-		if !version.Going {
+		if !version.Going && !wanted[i] && !slices.Contains(o.Used, version.Name) {
 			surplus = append(surplus, i)
 		}
 	}
-	surplus = surplus[:max(0, len(surplus)-int(max(o.Replica.Spec.Versions.Keep, 1)))]
-	return slices.DeleteFunc(surplus, func(i int) bool { return slices.Contains(o.Used, o.Record.Sealed[i].Name) })
+	return surplus
 }
 
 // WhyKept says why the standby's cluster does not let a version go now, or a part of it; empty: it does, or that is not known.
