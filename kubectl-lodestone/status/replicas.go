@@ -29,7 +29,7 @@ func (f facts) shownReplicas(show only, now time.Time) []replica.Copy {
 	return list
 }
 
-// behind returns a sentence on the replicas that are late or refused.
+// behind returns a sentence on the replicas that are late, suspect or refused.
 func behind(replicas []replica.Copy) (lines []string) {
 	const most = 5
 	var names []string
@@ -45,7 +45,7 @@ func behind(replicas []replica.Copy) (lines []string) {
 	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return []string{"replicas that are late, or that something keeps from being made: " + text +
+	return []string{"replicas that are late or suspect, or that something keeps from being made: " + text +
 		"; kubectl lodestone replicate status -A says of each why"}
 }
 

@@ -45,7 +45,7 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 	if o.Replica == nil || step.Say == "" || step.Say == w.lastSaid {
 		return
 	}
-	if slices.Contains([]string{decide.PointFailed, decide.VersionLost, decide.NotFrozen, decide.ThawFailed}, step.Reason) {
+	if slices.Contains([]string{decide.PointFailed, decide.VersionLost, decide.NotFrozen, decide.ThawFailed, decide.Suspect}, step.Reason) {
 		w.lastSaid = step.Say
 		c.Recorder.Event(referenceTo(o.Replica), corev1.EventTypeWarning, step.Reason, plain(step.Say))
 	}
@@ -139,7 +139,22 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		cut := metav1.NewTime(newest.Cut).Rfc3339Copy()
 		standby.Sealed, standby.Sent = &cut, newest.AllSent()
 	}
+	if !r.Scrubbed.IsZero() {
+		at := metav1.NewTime(r.Scrubbed).Rfc3339Copy()
+		standby.Scrubbed = &at
+	}
 	next.Standbys = []v1alpha1.ReplicaStandbyStatus{standby}
+	switch found := decide.SayFound(r); {
+	case o.Replica.Spec.ScrubEvery == nil:
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ReplicaSuspect)
+	case found != "":
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionTrue, "ChangedUnseen", found+"; the next scrub that finds nothing ends this")
+	case r.Scrubbed.IsZero():
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionUnknown, "NotScrubbed", "there was no scrub yet: the first one follows the next point that "+
+			"is sealed")
+	default:
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionFalse, "NothingFound", "nothing has changed unseen since the last scrub")
+	}
 
 	switch reason := step.Reason; {
 	case reason != "":

@@ -95,6 +95,16 @@ type VolumeReplicaSpec struct {
 	// +kubebuilder:default={keep: 4}
 	Versions ReplicaVersions `json:"versions,omitempty"`
 
+	// ScrubEvery has points look, before they write, whether storage has altered what nobody wrote; the condition Suspect tells. A point that
+	// begins so long after the last scrub is one: it looks at block volumes, too, and reads all of both sides once more. At least 1h.
+	// Without it no point looks.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="scrubEvery is a time in hours, minutes and seconds of at least 1h, such as 168h"
+	ScrubEvery *metav1.Duration `json:"scrubEvery,omitempty"`
+
 	// BandwidthLimit is how many bytes a second may travel; several claims have an equal part of it each. Without it: as many as can.
 	//
 	// +optional
@@ -242,6 +252,9 @@ const (
 	ReplicaHealthy = "Healthy"
 	// ReplicaWithinRPO: the newest sealed version is no older than the RPO.
 	ReplicaWithinRPO = "WithinRPO"
+	// ReplicaSuspect: the last scrub found something that has changed without anybody having written it. Without spec.scrubEvery it is not
+	// there.
+	ReplicaSuspect = "Suspect"
 )
 
 // VolumeReplicaStatus is what the provisioner did.
@@ -264,7 +277,7 @@ type VolumeReplicaStatus struct {
 	// +listType=map
 	// +listMapKey=cluster
 	Standbys []ReplicaStandbyStatus `json:"standbys,omitempty"`
-	// Conditions are Healthy and WithinRPO.
+	// Conditions are Healthy, WithinRPO and, with spec.scrubEvery, Suspect.
 	//
 	// +optional
 	// +listType=map
@@ -292,6 +305,10 @@ type ReplicaStandbyStatus struct {
 	//
 	// +optional
 	Sent int64 `json:"sent,omitempty"`
+	// Scrubbed is when the last scrub had compared all.
+	//
+	// +optional
+	Scrubbed *metav1.Time `json:"scrubbed,omitempty"`
 	// Versions are the sealed ones, the newest first.
 	//
 	// +optional

@@ -266,6 +266,10 @@ func Next(o Observation) Step {
 		next := r.Clone()
 		next.Epoch, next.FailedOver = r.Epoch+1, o.FailedOver
 		return Step{Action: Save{next}}
+	case o.Replica.Spec.ScrubEvery == nil && (!r.Scrubbed.IsZero() || r.Found != nil):
+		next := r.Clone()
+		next.Scrubbed, next.Found = time.Time{}, nil
+		return Step{Action: Save{next}}
 	}
 	keep := keepVersions
 	if r.Slots {

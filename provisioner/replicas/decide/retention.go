@@ -7,10 +7,10 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
-// Retained says of each version, the oldest first, whether it is to stay: the newest ones that keep says, at least one, and the newest of each
-// of the last daily days (UTC) that have one, of which the day of the newest is the first. Days are counted by what there is, not by the
-// clock: so nothing goes because no points were made for a while, or because a clock was wrong. One that is going is not wanted, and makes
-// no day. byDay says which stay for their day alone.
+// Retained says of each version, the oldest first, whether it is to stay: the newest ones that keep says, at least one, and the newest of
+// each of the last daily days (UTC) that have one, of which the day of the newest is the first. Days are counted by what there is, not by
+// the clock: so nothing goes because no points were made for a while, or because a clock was wrong. One that is going is not wanted, and
+// makes no day. byDay says which stay for their day alone.
 func Retained(versions []record.Version, want v1alpha1.ReplicaVersions) (wanted, byDay []bool) {
 	wanted, byDay = make([]bool, len(versions)), make([]bool, len(versions))
 	left, days := max(want.Keep, 1), map[string]bool{}
