@@ -87,7 +87,7 @@ func TestAVersionFromBeforeTheDataWasSpoiledIsThereAndIsRestored(t *testing.T) {
 	require.Contains(t, versionsOf(now), good)
 	now = until(t, "nothing is wrong, and it says which stay", made, func(now *v1alpha1.VolumeReplica) bool {
 		healthy := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ReplicaHealthy)
-		return healthy.Status == metav1.ConditionTrue && strings.Contains(healthy.Message, " versions more than spec.versions.keep "+
+		return healthy.Status == metav1.ConditionTrue && strings.Contains(healthy.Message, " versions more than spec.versions says "+
 			"stay for now: cluster west: the owner of this cluster keeps sealed versions for 1h0m0s, so this one stays until ")
 	})
 	t.Log(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ReplicaHealthy).Message)

@@ -435,9 +435,9 @@ func replicas(f Facts) (found []Finding) {
 	}
 	switch more := behind - most; {
 	case behind == 0:
-		return ok("of %d VolumeReplicas none is late or refused", len(f.Replicas))
+		return ok("of %d VolumeReplicas none is late, suspect or refused", len(f.Replicas))
 	case more > 0:
-		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("%d more VolumeReplicas are late or refused", more),
+		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("%d more VolumeReplicas are late, suspect or refused", more),
 			Do: "kubectl lodestone replicate status -A says why"})
 	}
 	return found

@@ -33,9 +33,9 @@ func TestReplicasThatAreLateOrRefusedAreFound(t *testing.T) {
 		level   Level
 		says    string
 	}{
-		"all is well":  {well, OK, "of 2 VolumeReplicas none is late or refused"},
-		"it is paused": {kept("r", time.Hour, metav1.ConditionFalse, "Paused"), OK, "of 2 VolumeReplicas none is late or refused"},
-		"it has begun": {kept("r", 0, metav1.ConditionFalse, "Seeding"), OK, "of 2 VolumeReplicas none is late or refused"},
+		"all is well":  {well, OK, "of 2 VolumeReplicas none is late, suspect or refused"},
+		"it is paused": {kept("r", time.Hour, metav1.ConditionFalse, "Paused"), OK, "of 2 VolumeReplicas none is late, suspect or refused"},
+		"it has begun": {kept("r", 0, metav1.ConditionFalse, "Seeding"), OK, "of 2 VolumeReplicas none is late, suspect or refused"},
 		"it is a little late": {kept("r", 20*time.Minute, metav1.ConditionTrue, "Sealed"), Warning,
 			"VolumeReplica shop/r has a copy that is 20m old" + late},
 		"it is very late": {kept("r", time.Hour, metav1.ConditionTrue, "Sealed"), Problem,
@@ -56,5 +56,5 @@ func TestReplicasThatAreLateOrRefusedAreFound(t *testing.T) {
 	}
 	found := replicas(Facts{Now: now, Replicas: many})
 	require.Len(t, found, 6)
-	assert.Equal(t, "3 more VolumeReplicas are late or refused", found[5].Says)
+	assert.Equal(t, "3 more VolumeReplicas are late, suspect or refused", found[5].Says)
 }

@@ -50,6 +50,8 @@ type Copy struct {
 	// Healthy is the condition of that name. Late says that the newest version is older than the RPO.
 	Healthy bool `json:"healthy"`
 	Late    bool `json:"late"`
+	// Suspect is the condition of that name: something has changed without anybody having written it.
+	Suspect bool `json:"suspect,omitempty"`
 	// State is Late, Unknown before the provisioner has looked at it, or the reason of the condition Healthy. Message is one sentence, and
 	// missing if all is well.
 	State   string `json:"state"`
@@ -114,6 +116,14 @@ func Of(r *v1alpha1.VolumeReplica, now time.Time) Copy {
 			}
 		}
 	}
+	if suspect := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ReplicaSuspect); suspect != nil &&
+		suspect.Status == metav1.ConditionTrue {
+		c.Suspect = true
+		if c.Message != "" {
+			c.Message += "; "
+		}
+		c.Message += suspect.Message
+	}
 	return c
 }
 
@@ -144,8 +154,8 @@ func (c Copy) Refused() bool {
 	return !c.Healthy && !slices.Contains([]string{Unknown, seeding, paused, moving, waiting}, c.State)
 }
 
-// Behind says that somebody should look at it: it is late and not paused, or something is in its way.
-func (c Copy) Behind() bool { return c.Late && !c.Paused || c.Refused() }
+// Behind says that somebody should look at it: it is late and not paused, something is in its way, or it is suspect.
+func (c Copy) Behind() bool { return c.Late && !c.Paused || c.Refused() || c.Suspect }
 
 // ForGood says that what is in the way stays until somebody changes something.
 func (c Copy) ForGood() bool {
@@ -155,12 +165,16 @@ func (c Copy) ForGood() bool {
 // MayPass says that what is in the way may go by itself, soon after a VolumeReplica was made, or stay for good.
 func (c Copy) MayPass() bool { return c.State == "Refused" }
 
-// Words are the state in few words: with what is wrong, whether the copy is late, too.
+// Words are the state in few words: with what is wrong, whether the copy is late or suspect, too.
 func (c Copy) Words() string {
+	words := c.State
 	if c.Late && c.State != Late {
-		return c.State + ", late"
+		words += ", late"
 	}
-	return c.State
+	if c.Suspect {
+		words += ", suspect"
+	}
+	return words
 }
 
 // Lag is how old the newest version is, for tables; empty while there is none.

@@ -31,6 +31,7 @@ func healthy(status metav1.ConditionStatus, reason, message string) metav1.Condi
 
 func TestWhatThereIsToSayOfAReplica(t *testing.T) {
 	well := healthy(metav1.ConditionTrue, "Sealed", "the copy was compared and sealed")
+	suspect := metav1.Condition{Type: v1alpha1.ReplicaSuspect, Status: metav1.ConditionTrue, Message: "a scrub found this"}
 	none := kept(0, healthy(metav1.ConditionFalse, "Seeding", "the first copy is being made"))
 	none.Status.Standbys[0].Sealed, none.Status.Standbys[0].Versions, none.Status.Standbys[0].Point = nil, nil, "point 1: Copy"
 	asked := kept(0)
@@ -40,6 +41,7 @@ func TestWhatThereIsToSayOfAReplica(t *testing.T) {
 		words, message string
 		has            string
 		late, refused  bool
+		suspect        bool
 	}{
 		"it is well": {of: kept(7*time.Minute, well), words: "Sealed", has: `east has a copy of claim "data", 7m old (version 12)`},
 		"it is late, and the provisioner has said so": {of: kept(20*time.Minute, well, metav1.Condition{Type: v1alpha1.ReplicaWithinRPO,
@@ -54,6 +56,11 @@ func TestWhatThereIsToSayOfAReplica(t *testing.T) {
 			has: `east has a copy of claim "data", 60m old (version 12), which is more than its RPO of 15m`},
 		"it is paused": {of: kept(time.Minute, healthy(metav1.ConditionFalse, "Paused", "spec.paused is set")), words: "Paused",
 			message: "spec.paused is set", has: `east has a copy of claim "data", 60s old (version 12)`},
+		"it is suspect": {of: kept(time.Minute, well, suspect), words: "Sealed, suspect", message: "a scrub found this", suspect: true,
+			has: `east has a copy of claim "data", 60s old (version 12)`},
+		"it is suspect, and more": {of: kept(time.Minute, healthy(metav1.ConditionFalse, "Paused", "spec.paused is set"), suspect),
+			words: "Paused, suspect", message: "spec.paused is set; a scrub found this", suspect: true,
+			has: `east has a copy of claim "data", 60s old (version 12)`},
 		"it has nothing yet": {of: none, words: "Seeding", message: "the first copy is being made"},
 		"nobody has looked yet": {of: asked, words: "Unknown",
 			message: "the provisioner has not looked at it yet: see whether it runs (kubectl get pods -n lodestone-system)"},
@@ -66,6 +73,7 @@ func TestWhatThereIsToSayOfAReplica(t *testing.T) {
 			assert.Equal(t, row.has, c.Has("east", now))
 			assert.Equal(t, row.late, c.Late)
 			assert.Equal(t, row.refused, c.Refused())
+			assert.Equal(t, row.late || row.refused || row.suspect, c.Behind())
 			assert.Equal(t, "shop data-east data east", c.Namespace+" "+c.Name+" "+c.Claim+" "+c.Standby)
 		})
 	}

@@ -29,7 +29,7 @@ func (f facts) shownReplicas(show only, now time.Time) []replica.Copy {
 	return list
 }
 
-// behind returns a sentence on the replicas that are late or refused.
+// behind returns a sentence on the replicas that are late, suspect or refused.
 func behind(replicas []replica.Copy) (lines []string) {
 	var names []string
 	for _, c := range replicas {
@@ -37,7 +37,7 @@ func behind(replicas []replica.Copy) (lines []string) {
 			names = append(names, fmt.Sprintf("%s/%s (%s)", c.Namespace, c.Name, c.Words()))
 		}
 	}
-	return append(listed(names, "replicas that are late, or that something keeps from being made"), cannotRun(replicas)...)
+	return append(listed(names, "replicas that are late or suspect, or that something keeps from being made"), cannotRun(replicas)...)
 }
 
 // cannotRun returns a sentence on the replicas whose standby could not run the pods.

@@ -39,7 +39,7 @@ func TestReplicasAreShownWithWhatIsWrong(t *testing.T) {
 	}
 	assert.Equal(t, []string{"away", "late", "paused", "well"}, names)
 	assert.Equal(t, "something is wrong", list[0].Message)
-	assert.Equal(t, []string{"replicas that are late, or that something keeps from being made: shop/away (ClusterAway, late), shop/late " +
+	assert.Equal(t, []string{"replicas that are late or suspect, or that something keeps from being made: shop/away (ClusterAway, late), shop/late " +
 		"(Late); kubectl lodestone replicate status -A says of each why"}, behind(list))
 	assert.Nil(t, behind(list[2:]))
 	list[3].Runnable = "False"

@@ -74,7 +74,7 @@ func (s *Sender) Run(ctx context.Context, task moverapi.Task, meter *Meter) (mov
 	if err != nil {
 		return result, err
 	}
-	r := &run{sender: s, meter: meter, expect: expect, limit: task.BytesPerSecond}
+	r := &run{sender: s, meter: meter, expect: expect, limit: task.BytesPerSecond, looks: !task.Settled.IsZero()}
 	started := time.Now()
 	switch task.Kind {
 	case moverapi.Prepare:
@@ -91,7 +91,7 @@ func (s *Sender) Run(ctx context.Context, task moverapi.Task, meter *Meter) (mov
 		}
 	case moverapi.Verify:
 		result.Verified, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Verified, error) {
-			return r.verify(ctx, conn, task.Full)
+			return r.verify(ctx, conn, task)
 		})
 	case moverapi.Release:
 		meter.setStep("letting the target go")
@@ -107,6 +107,8 @@ type run struct {
 	sender *Sender
 	meter  *Meter
 	expect *tree.Expectation
+	// looks says that the source is compared before it is prepared for a copy: it may be empty, and what it has is noted later.
+	looks bool
 	// pruned says that room was made at the target already.
 	pruned bool
 	// limit is how many bytes a second may be sent; 0: no limit.

@@ -60,6 +60,12 @@ func (c *Change) Path() string {
 	return c.Old.Path
 }
 
+// IsUnseen says whether it is a file that has another content though its size and modification time are the same.
+func (c *Change) IsUnseen() bool {
+	return c.Old != nil && c.New != nil && c.New.Type == File && c.Differs&AspectContent != 0 &&
+		c.Differs&(AspectType|AspectSize|AspectMtime) == 0
+}
+
 // Changes returns each entry that differs from an earlier manifest of the same volume, or from that
 // of another copy, in canonical order. It ends after the first error. Entries below a deleted
 // directory follow it, each of them.

@@ -63,6 +63,9 @@ type Task struct {
 	// data at the target that was written since it was last read is read again; for the rest the
 	// manifests are compared.
 	Full bool `json:"full,omitempty"`
+	// Settled has Verify also say what differs unseen: see Verified.Unseen. It is a time before which all that was written had reached
+	// both disks. Such a task may come before Prepare, which changes the time of the target's root.
+	Settled time.Time `json:"settled,omitzero"`
 	// BytesPerSecond limits what is sent; 0: no limit.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 	// Expect is Prepared.Source of the move's first Prepare: if the source is another directory by
@@ -191,12 +194,27 @@ type Verified struct {
 	// SourceRoot and TargetRoot are the roots of both trees, in hex.
 	SourceRoot string `json:"sourceRoot"`
 	TargetRoot string `json:"targetRoot"`
+	// TargetBytes is how large the target is: all of its files, or the part of a block volume that was read. RootVersion is by which
+	// definition the roots were made: those of two definitions say nothing of each other.
+	TargetBytes int64 `json:"targetBytes,omitempty"`
+	RootVersion int   `json:"rootVersion,omitempty"`
 	// Equal is true only if the roots are the same and nothing differs.
 	Equal bool `json:"equal"`
 	// Differences are what differed in the end, at most 100; DifferencesLeftOff counts
 	// the rest.
 	Differences        []Difference `json:"differences,omitempty"`
 	DifferencesLeftOff int64        `json:"differencesLeftOff,omitempty"`
+	// Unseen is there if the task asked for it.
+	Unseen *Unseen `json:"unseen,omitempty"`
+}
+
+// Unseen is what has another content at both ends though its size and its time of change, which is before Task.Settled, are the same.
+type Unseen struct {
+	// Files is how many files it is, each name of one, 0 of a block volume; First is the first of them, as in Difference.
+	Files int64  `json:"files,omitempty"`
+	First string `json:"first,omitempty"`
+	// Bytes are the blocks that differ in them. Of a block volume, which has no times, those of all.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // Difference is an entry that is not the same at both ends.

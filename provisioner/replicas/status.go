@@ -45,7 +45,7 @@ func (c *Controller) tell(w *activeReplica, o decide.Observation, step decide.St
 	if o.Replica == nil || step.Say == "" || step.Say == w.lastSaid {
 		return
 	}
-	if slices.Contains([]string{decide.PointFailed, decide.VersionLost, decide.NotFrozen, decide.ThawFailed}, step.Reason) {
+	if slices.Contains([]string{decide.PointFailed, decide.VersionLost, decide.NotFrozen, decide.ThawFailed, decide.Suspect}, step.Reason) {
 		w.lastSaid = step.Say
 		c.Recorder.Event(referenceTo(o.Replica), corev1.EventTypeWarning, step.Reason, plain(step.Say))
 	}
@@ -72,6 +72,9 @@ func saySlots(o decide.Observation) string {
 	if keep := o.Replica.Spec.Versions.Keep; keep > 2 {
 		say += fmt.Sprintf(" and keeps 2 versions at most, not the %d of spec.versions.keep", keep)
 	}
+	if o.Replica.Spec.Versions.Daily > 0 {
+		say += "; none stays for its day, as spec.versions.daily asks: that takes a class with snapshots"
+	}
 	return say
 }
 
@@ -81,7 +84,7 @@ func sayKept(o decide.Observation) string {
 	if len(kept) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d versions more than spec.versions.keep stay for now: %s", len(kept), decide.WhyKept(o, &o.Record.Sealed[kept[0]]))
+	return fmt.Sprintf("; %d versions more than spec.versions says stay for now: %s", len(kept), decide.WhyKept(o, &o.Record.Sealed[kept[0]]))
 }
 
 // referenceTo is what an event on a replica names.
@@ -128,10 +131,11 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 			standby.Class += "," + other.Class
 		}
 	}
-	for _, version := range slices.Backward(r.Sealed) {
+	_, daily := decide.Retained(r.Sealed, o.Replica.Spec.Versions)
+	for i, version := range slices.Backward(r.Sealed) {
 		if version.Counts() {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
-				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash)})
+				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash), Daily: daily[i] && !r.Slots})
 		}
 	}
 	newest := r.Newest()
@@ -139,7 +143,22 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		cut := metav1.NewTime(newest.Cut).Rfc3339Copy()
 		standby.Sealed, standby.Sent = &cut, newest.AllSent()
 	}
+	if !r.Scrubbed.IsZero() {
+		at := metav1.NewTime(r.Scrubbed).Rfc3339Copy()
+		standby.Scrubbed = &at
+	}
 	next.Standbys = []v1alpha1.ReplicaStandbyStatus{standby}
+	switch found := decide.SayFound(r); {
+	case o.Replica.Spec.ScrubEvery == nil:
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ReplicaSuspect)
+	case found != "":
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionTrue, "ChangedUnseen", found+"; the next scrub that finds nothing ends this")
+	case r.Scrubbed.IsZero():
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionUnknown, "NotScrubbed", "there was no scrub yet: the first one follows the next point that "+
+			"is sealed")
+	default:
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionFalse, "NothingFound", "nothing has changed unseen since the last scrub")
+	}
 
 	switch reason := step.Reason; {
 	case reason != "":

@@ -93,6 +93,43 @@ func TestTheStatusNamesTheStandbyAsPrimaryOnceTheClaimIsThere(t *testing.T) {
 	assert.Equal(t, "west", status.Primary)
 }
 
+func TestTheStatusSaysWhichVersionsStayForTheirDay(t *testing.T) {
+	o := seen(time.Minute)
+	o.Replica.Spec.Versions = v1alpha1.ReplicaVersions{Keep: 1, Daily: 2}
+	o.Record.Sealed[1].Cut = o.Now.Add(-30 * time.Hour)
+	status, _ := statusOf(o, decide.Step{})
+	require.Len(t, status.Standbys[0].Versions, 2)
+	assert.False(t, status.Standbys[0].Versions[0].Daily)
+	assert.True(t, status.Standbys[0].Versions[1].Daily)
+
+	o.Record.Slots = true
+	status, _ = statusOf(o, decide.Step{})
+	assert.False(t, status.Standbys[0].Versions[1].Daily)
+	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaHealthy).Message,
+		"; none stays for its day, as spec.versions.daily asks: that takes a class with snapshots")
+}
+
+func TestTheStatusSaysWhatAScrubHasFound(t *testing.T) {
+	o := seen(time.Minute)
+	suspect := func() *metav1.Condition {
+		status, _ := statusOf(o, decide.Step{})
+		o.Replica.Status = status
+		return meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaSuspect)
+	}
+	assert.Nil(t, suspect(), "nobody asked for it")
+	o.Replica.Spec.ScrubEvery = &metav1.Duration{Duration: time.Hour}
+	assert.Equal(t, metav1.ConditionUnknown, suspect().Status)
+	o.Record.Scrubbed = o.Now
+	assert.Equal(t, metav1.ConditionFalse, suspect().Status)
+	assert.WithinDuration(t, o.Now, o.Replica.Status.Standbys[0].Scrubbed.Time, time.Second)
+	o.Record.Found = []record.Finding{{Claim: "data", Number: 3, Files: 2, Bytes: 9, First: "x"}}
+	assert.Equal(t, metav1.ConditionTrue, suspect().Status)
+	assert.Contains(t, suspect().Message, `of claim "data" 2 files (9 bytes; the first is x) have another content`)
+	assert.Contains(t, suspect().Message, "; the next scrub that finds nothing ends this")
+	o.Replica.Spec.ScrubEvery = nil
+	assert.Nil(t, suspect(), "nobody asks for it any more")
+}
+
 func TestAPointThatFailedAndIsKeptCountsAsNoVersion(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m, err := NewMetrics(registry)

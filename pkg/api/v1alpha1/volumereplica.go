@@ -96,6 +96,16 @@ type VolumeReplicaSpec struct {
 	// +kubebuilder:default={keep: 4}
 	Versions ReplicaVersions `json:"versions,omitempty"`
 
+	// ScrubEvery has points look, before they write, whether storage has altered what nobody wrote; the condition Suspect tells. A point that
+	// begins so long after the last scrub is one: it looks at block volumes, too, and reads all of both sides once more. At least 1h.
+	// Without it no point looks.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="scrubEvery is a time in hours, minutes and seconds of at least 1h, such as 168h"
+	ScrubEvery *metav1.Duration `json:"scrubEvery,omitempty"`
+
 	// BandwidthLimit is how many bytes a second may travel; several claims have an equal part of it each. Without it: as many as can.
 	//
 	// +optional
@@ -201,6 +211,7 @@ type ReplicaHooks struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.__in__) == has(oldSelf.__in__) && (!has(self.__in__) || self.__in__ == oldSelf.__in__)",message="what versions are in cannot be changed: make another VolumeReplica"
 // +kubebuilder:validation:XValidation:rule="!has(self.__in__) || self.__in__ != 'Slots' || has(self.keep) && self.keep <= 2",message="in: Slots keeps 2 versions at most: say keep: 2"
+// +kubebuilder:validation:XValidation:rule="!has(self.__in__) || self.__in__ != 'Slots' || !has(self.daily) || self.daily == 0",message="in: Slots keeps the last 2 versions alone, and none of earlier days: leave daily out"
 type ReplicaVersions struct {
 	// Keep is how many sealed versions are kept; older ones go once a newer one is sealed.
 	//
@@ -209,6 +220,13 @@ type ReplicaVersions struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=32
 	Keep int32 `json:"keep,omitempty"`
+	// Daily is of how many of the last days (UTC) that have one the newest version stays, beside those of Keep; the day of the newest
+	// version is the first. It takes snapshots: in slots none stays for its day.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=90
+	Daily int32 `json:"daily,omitempty"`
 	// In says what versions are in. Snapshots: in snapshots of one real claim. Slots: in two real claims that are written in turn, which
 	// takes twice the room and keeps 2 versions at most. Without it: in snapshots where the class of the copy has them, else in slots.
 	//
@@ -235,6 +253,9 @@ const (
 	ReplicaHealthy = "Healthy"
 	// ReplicaWithinRPO: the newest sealed version is no older than the RPO.
 	ReplicaWithinRPO = "WithinRPO"
+	// ReplicaSuspect: the last scrub found something that has changed without anybody having written it. Without spec.scrubEvery it is not
+	// there.
+	ReplicaSuspect = "Suspect"
 )
 
 // VolumeReplicaStatus is what the provisioner did.
@@ -257,7 +278,7 @@ type VolumeReplicaStatus struct {
 	// +listType=map
 	// +listMapKey=cluster
 	Standbys []ReplicaStandbyStatus `json:"standbys,omitempty"`
-	// Conditions are Healthy and WithinRPO.
+	// Conditions are Healthy, WithinRPO and, with spec.scrubEvery, Suspect.
 	//
 	// +optional
 	// +listType=map
@@ -285,6 +306,10 @@ type ReplicaStandbyStatus struct {
 	//
 	// +optional
 	Sent int64 `json:"sent,omitempty"`
+	// Scrubbed is when the last scrub had compared all.
+	//
+	// +optional
+	Scrubbed *metav1.Time `json:"scrubbed,omitempty"`
 	// Versions are the sealed ones, the newest first.
 	//
 	// +optional
@@ -323,6 +348,10 @@ type ReplicaVersion struct {
 	//
 	// +optional
 	Root string `json:"root,omitempty"`
+	// Daily says that it stays as the newest of its day alone, for spec.versions.daily.
+	//
+	// +optional
+	Daily bool `json:"daily,omitempty"`
 }
 
 // VersionConsistency names how a version was made.

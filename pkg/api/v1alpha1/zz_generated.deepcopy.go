@@ -410,6 +410,10 @@ func (in *ReplicaStandbyStatus) DeepCopyInto(out *ReplicaStandbyStatus) {
 		in, out := &in.Sealed, &out.Sealed
 		*out = (*in).DeepCopy()
 	}
+	if in.Scrubbed != nil {
+		in, out := &in.Scrubbed, &out.Scrubbed
+		*out = (*in).DeepCopy()
+	}
 	if in.Versions != nil {
 		in, out := &in.Versions, &out.Versions
 		*out = make([]ReplicaVersion, len(*in))
@@ -758,6 +762,11 @@ func (in *VolumeReplicaSpec) DeepCopyInto(out *VolumeReplicaSpec) {
 		(*in).DeepCopyInto(*out)
 	}
 	out.Versions = in.Versions
+	if in.ScrubEvery != nil {
+		in, out := &in.ScrubEvery, &out.ScrubEvery
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.BandwidthLimit != nil {
 		in, out := &in.BandwidthLimit, &out.BandwidthLimit
 		x := (*in).DeepCopy()

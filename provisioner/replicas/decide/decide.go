@@ -280,6 +280,10 @@ func Next(o Observation) Step {
 		next := r.Clone()
 		next.Epoch, next.FailedOver = r.Epoch+1, o.FailedOver
 		return Step{Action: Save{next}}
+	case o.Replica.Spec.ScrubEvery == nil && (!r.Scrubbed.IsZero() || r.Found != nil):
+		next := r.Clone()
+		next.Scrubbed, next.Found = time.Time{}, nil
+		return Step{Action: Save{next}}
 	}
 	keep := keepVersions
 	if r.Slots {
@@ -465,21 +469,15 @@ func faultOf(o Observation, version *record.Version) (why string, known bool) {
 	return "", known
 }
 
-// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first: those that are older than as many
-// that count as are wanted. The newest is never one.
+// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one.
 func Surplus(o Observation) (surplus []int) {
-	wanted := int(max(o.Replica.Spec.Versions.Keep, 1))
-	for i, version := range slices.Backward(o.Record.Sealed) {
-		switch {
-		case version.Going:
-		case wanted == 0:
+	wanted, _ := Retained(o.Record.Sealed, o.Replica.Spec.Versions)
+	for i, version := range o.Record.Sealed {
+		if !version.Going && !wanted[i] && !slices.Contains(o.Used, version.Name) {
 			surplus = append(surplus, i)
-		case version.Unready == "":
-			wanted--
 		}
 	}
-	slices.Reverse(surplus)
-	return slices.DeleteFunc(surplus, func(i int) bool { return slices.Contains(o.Used, o.Record.Sealed[i].Name) })
+	return surplus
 }
 
 // WhyKept says why the standby's cluster does not let a version go now, or a part of it; empty: it does, or that is not known.

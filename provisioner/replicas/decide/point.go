@@ -112,6 +112,7 @@ func cut(o Observation) Step {
 		return step
 	}
 	next := o.Record.Enter(record.Copy, o.Now)
+	next.Write(o.Replica.Spec.ScrubEvery != nil, scrubDue(o))
 	if next.Slots {
 		next.Overwrite()
 	}
@@ -247,8 +248,11 @@ func copyOne(o Observation, i int) (Step, bool) {
 	if step, ok := runMovers(o, i); ok {
 		return step, true
 	}
-	task := moverapi.Task{ID: "verify", Kind: moverapi.Verify}
+	task := moverapi.Task{ID: "verify", Kind: moverapi.Verify, Full: o.Record.Point.Scrub}
 	switch {
+	case p.Was != nil && !p.Looked:
+		// First of all: what comes after it changes the head.
+		task = moverapi.Task{ID: lookTask, Kind: moverapi.Verify, Full: o.Record.Point.Scrub, Settled: p.Was.Cut.Add(-settling)}
 	case p.Expect == nil:
 		task = moverapi.Task{ID: "prepare", Kind: moverapi.Prepare}
 	case !p.Copied:
@@ -266,6 +270,8 @@ func copyOne(o Observation, i int) (Step, bool) {
 		}
 		next.Point.At(i).Expect = done.Prepared.Source
 		return Step{Action: Save{next}}, true
+	case task.ID == lookTask:
+		return look(o, i, done.Verified), true
 	case task.Kind == moverapi.Final:
 		next.Point.At(i).Copied, next.Point.At(i).Sent = true, done.Progress.BytesSent
 		return Step{Action: Save{next}}, true
@@ -275,7 +281,8 @@ func copyOne(o Observation, i int) (Step, bool) {
 		return giveUp(o, "the copy at the standby differs from what was copied"+sentence.Prefixed(": ", firstDifference(v))+
 			"; this point is not sealed, and the versions before it stay: see the health of the storage in both clusters"), true
 	}
-	next.Point.At(i).Root = done.Verified.TargetRoot
+	its := next.Point.At(i)
+	its.Root, its.Bytes, its.RootVersion = done.Verified.TargetRoot, done.Verified.TargetBytes, done.Verified.RootVersion
 	for i := range next.Len() {
 		if next.Point.At(i).Root == "" {
 			return Step{Action: Save{next}}, true
@@ -421,6 +428,9 @@ func seal(o Observation) Step {
 	p := o.Record.Point
 	next := o.Record.Enter(record.Clean, o.Now)
 	next.Sealed = append(next.Sealed, versionOf(o))
+	if o.Replica.Spec.ScrubEvery != nil {
+		next.Learn()
+	}
 	if next.Slots {
 		next.Turn()
 	}

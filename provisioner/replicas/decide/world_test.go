@@ -44,13 +44,17 @@ type world struct {
 	slots *slotWorld
 	// frozen is the application where it is frozen for each point; nil: it is not, and always writes. See freeze_test.go.
 	frozen *frozenWorld
+	// rotten is how often storage has altered a copy; see scrub_test.go.
+	rotten int
 }
 
 // content is the copy of a claim for a point.
 type content struct {
 	clone int
 	head  int // -1: torn
-	task  *moverapi.TaskStatus
+	// touched says that a mover has changed the head for the point.
+	touched bool
+	task    *moverapi.TaskStatus
 }
 
 func newWorld(t *testing.T, seed uint64, claims int) *world {
@@ -67,6 +71,9 @@ func newWorld(t *testing.T, seed uint64, claims int) *world {
 	}
 	return w
 }
+
+// blockOne is the claim that is a block volume.
+const blockOne = 1
 
 func sourceUID(i int) types.UID { return types.UID(fmt.Sprintf("s%d", i)) }
 
@@ -235,6 +242,10 @@ func (w *world) finish(its *content) {
 		w.keepSlots()
 	case moverapi.Verify:
 		its.task.Verified = &moverapi.Verified{Equal: its.head == its.clone, SourceRoot: fmt.Sprint(its.clone), TargetRoot: fmt.Sprint(its.head)}
+		if !its.task.Settled.IsZero() {
+			require.False(w.t, its.touched || its.head < 0, "what is torn tells nothing")
+			its.task.Verified.Unseen = &moverapi.Unseen{Bytes: 4096}
+		}
 	default:
 		w.t.Fatalf("nobody asked for %s", its.task.Kind)
 	}
@@ -258,9 +269,9 @@ func (w *world) act(action decide.Action) {
 			next.Point.Group = &record.Group{Version: "v1"}
 		}
 		for i := range r.Len() {
-			next.Point.At(i).Source = backing.Ref{Cluster: "home", UID: sourceUID(i)}
+			next.Point.At(i).Source, next.Point.At(i).Block = backing.Ref{Cluster: "home", UID: sourceUID(i)}, i == blockOne
 			o.Claims[i].Snapshot, o.Claims[i].Seal, o.Claims[i].Clone = decide.Snapshot{}, decide.Snapshot{}, nil
-			w.copies[i].clone, w.copies[i].task = 0, nil
+			w.copies[i].clone, w.copies[i].task, w.copies[i].touched = 0, nil, false
 		}
 		require.False(w.t, o.Group.Exists, "nothing is left of the point before")
 		if w.frozen != nil {
@@ -333,6 +344,7 @@ func (w *world) act(action decide.Action) {
 	case decide.Start:
 		require.True(w.t, o.Claims[a.Claim].Reader.Running && o.Claims[a.Claim].Writer.Running)
 		w.copies[a.Claim].task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
+		w.copies[a.Claim].touched = w.copies[a.Claim].touched || a.Task.Kind == moverapi.Prepare
 		if a.Task.Kind == moverapi.Final {
 			w.copies[a.Claim].head = -1
 			w.keepSlots()
@@ -375,6 +387,9 @@ func (w *world) check() {
 	if w.o.Record == nil || w.o.Replica.DeletionTimestamp != nil {
 		return
 	}
+	if w.rotten == 0 {
+		require.Empty(w.t, w.o.Record.Found, "nothing but we write to the copies")
+	}
 	if w.slots != nil {
 		w.checkSlots()
 		return
@@ -409,7 +424,7 @@ func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 }
 
 func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
-	points, got := 0, 0
+	points, got, scrubs := 0, 0, 0
 	seeds := 100 / (claims * claims)
 	if slots {
 		seeds = 40 / claims
@@ -420,6 +435,9 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 			w.useSlots()
 		}
 		w.spoils = seed%2 == 0
+		if seed%4 > 1 {
+			w.o.Replica.Spec.ScrubEvery = &metav1.Duration{Duration: time.Hour}
+		}
 		for range 600 * claims {
 			w.step()
 		}
@@ -433,6 +451,10 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 		require.Zero(t, w.o.Record.Failures, w.o.Record.Why)
 		require.LessOrEqual(t, len(w.o.Record.Sealed), 3)
 		points += int(w.o.Record.Last)
+		if w.o.Replica.Spec.ScrubEvery != nil {
+			require.False(t, w.o.Record.Scrubbed.IsZero(), "it was scrubbed")
+			scrubs++
+		}
 		// And all goes.
 		w.o.Replica.DeletionTimestamp = &metav1.Time{Time: w.o.Now}
 		for range 500 * claims {
@@ -455,5 +477,6 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 		require.False(t, w.o.Claims[0].Snapshot.Exists && claims == 1 || w.o.Group.Exists)
 	}
 	require.Equal(t, slots, got > 10, "claims got %d slots", got)
+	require.Positive(t, scrubs)
 	t.Log(points, "points")
 }

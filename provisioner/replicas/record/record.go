@@ -53,6 +53,9 @@ type Record struct {
 	Failures int       `json:"failures,omitempty"`
 	Failed   time.Time `json:"failed,omitzero"`
 	Why      string    `json:"why,omitempty"`
+	// Scrubbed is when the last scrub had compared all, and Found what was found since the one before it; see scrub.go.
+	Scrubbed time.Time `json:"scrubbed,omitzero"`
+	Found    []Finding `json:"found,omitempty"`
 }
 
 // Part is one claim and its copy at the standby.
@@ -66,6 +69,8 @@ type Part struct {
 	Class string      `json:"class"`
 	// Slot is the other one of two real claims, with Slots: it has the newest sealed version, if there is one.
 	Slot backing.Ref `json:"slot,omitzero"`
+	// Known is what real claims at the standby had when they were last compared; see scrub.go.
+	Known []Known `json:"known,omitempty"`
 }
 
 // Version is a sealed version. It has the name of its first VolumeSnapshot.
@@ -131,6 +136,8 @@ type Point struct {
 	Group *Group `json:"group,omitempty"`
 	// Freeze is what is frozen for it; nil: nothing is.
 	Freeze *Freeze `json:"freeze,omitempty"`
+	// Scrub says that it is a scrub; see scrub.go.
+	Scrub bool `json:"scrub,omitempty"`
 	// Session is that of the first claim, Others are those of the others.
 	Session
 	Others []Session `json:"others,omitempty"`
@@ -165,6 +172,12 @@ type Session struct {
 	Copied bool            `json:"copied,omitempty"`
 	Sent   int64           `json:"sent,omitempty"`
 	Root   string          `json:"root,omitempty"`
+	// Bytes and RootVersion say of what Root is: see moverapi.Verified.
+	Bytes       int64 `json:"bytes,omitempty"`
+	RootVersion int   `json:"rootVersion,omitempty"`
+	// Was is what the head is to have before it is written to, nil if that is not looked at, and Looked says that it was.
+	Was    *Known `json:"was,omitempty"`
+	Looked bool   `json:"looked,omitempty"`
 	// SealBy is the VolumeSnapshotClass for the head, and Head its volume, once it is to be sealed.
 	SealBy string                `json:"sealBy,omitempty"`
 	Head   volumesnapshot.Volume `json:"head,omitzero"`

@@ -58,7 +58,11 @@ func (r *Record) LoseSlot(i int, uid types.UID) (lost int) {
 func (r *Record) LoseSlotUnless(i int, uid types.UID, kept func(*Version) bool) (lost int) {
 	before := len(r.Sealed)
 	r.Sealed = slices.DeleteFunc(r.Sealed, func(v Version) bool { return uid != "" && v.At(i).UID == uid && !kept(&v) })
-	return before - len(r.Sealed)
+	if lost = before - len(r.Sealed); lost > 0 {
+		// It may have been written to.
+		r.At(i).forget(uid)
+	}
+	return lost
 }
 
 // Turn has the newest version be in the slots, and so out of the way of the next point.

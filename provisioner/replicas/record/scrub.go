@@ -1,0 +1,95 @@
+package record
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// This file has what is compared before a head is written to: it must have what was sealed, and files that say that they have not changed
+// must not have. A point that is a scrub compares all, also block volumes, of which that takes to read them once more.
+
+// Known is what a real claim at the standby had when it was compared, as long as nobody of ours has written to it since.
+type Known struct {
+	UID types.UID `json:"uid"`
+	// Root, Bytes and RootVersion are those of what it has: see moverapi.Verified. Cut is the moment that it is of.
+	Root        string    `json:"root"`
+	Bytes       int64     `json:"bytes,omitempty"`
+	RootVersion int       `json:"rootVersion,omitempty"`
+	Cut         time.Time `json:"cut"`
+}
+
+// Finding is what was found wrong with one claim.
+type Finding struct {
+	Claim string `json:"claim"`
+	// Number is that of the point that looked.
+	Number int64 `json:"number"`
+	// Altered says that what the standby had was not what was sealed there.
+	Altered bool `json:"altered,omitempty"`
+	// Files, Bytes and First are of what differs unseen: see moverapi.Unseen. With Block there are bytes alone, of all that differs.
+	Files int64  `json:"files,omitempty"`
+	Bytes int64  `json:"bytes,omitempty"`
+	First string `json:"first,omitempty"`
+	Block bool   `json:"block,omitempty"`
+}
+
+// knownOf returns what a real claim of a claim is known to have; nil: that is not known.
+func (p *Part) knownOf(uid types.UID) *Known {
+	for _, known := range p.Known {
+		if uid != "" && known.UID == uid {
+			return &known
+		}
+	}
+	return nil
+}
+
+// forget no longer says what a real claim of a claim has.
+func (p *Part) forget(uid types.UID) {
+	p.Known = slices.DeleteFunc(slices.Clone(p.Known), func(known Known) bool { return known.UID == uid })
+}
+
+// Write has the heads be written to: from now on it is not known what they have. With look the point looks at that before, where it is
+// known. With scrub it is one, if it is known of all heads.
+func (r *Record) Write(look, scrub bool) {
+	for i := range r.Len() {
+		scrub = scrub && r.At(i).knownOf(r.At(i).Head.UID) != nil
+	}
+	r.Point.Scrub = scrub
+	for i := range r.Len() {
+		part, session := r.At(i), r.Point.At(i)
+		if scrub || look && !session.Block {
+			session.Was = part.knownOf(part.Head.UID)
+		}
+		part.forget(part.Head.UID)
+	}
+}
+
+// Look notes that the point has looked at a claim, and what it found there; nil: nothing. A scrub that has looked at all makes what was
+// found before it count no more.
+func (r *Record) Look(i int, found *Finding, now time.Time) {
+	r.Point.At(i).Looked = true
+	r.Found = slices.Clone(r.Found)
+	if found != nil {
+		r.Found = append(slices.DeleteFunc(r.Found, func(f Finding) bool { return f.Claim == found.Claim }), *found)
+	}
+	for i := range r.Len() {
+		if !r.Point.Scrub || !r.Point.At(i).Looked {
+			return
+		}
+	}
+	r.Scrubbed = now
+	r.Found = slices.DeleteFunc(r.Found, func(f Finding) bool { return f.Number != r.Point.Number })
+}
+
+// Learn notes what the heads have once they were compared, and forgets real claims that are none of ours any more.
+func (r *Record) Learn() {
+	for i := range r.Len() {
+		part, session := r.At(i), r.Point.At(i)
+		kept := slices.DeleteFunc(slices.Clone(part.Known), func(known Known) bool {
+			return known.UID == part.Head.UID || known.UID != part.Slot.UID
+		})
+		part.Known = append(kept, Known{UID: part.Head.UID, Root: session.Root, Bytes: session.Bytes, RootVersion: session.RootVersion,
+			Cut: r.Point.Cut})
+	}
+}
