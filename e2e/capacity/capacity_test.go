@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -94,8 +95,7 @@ func TestWhatSomebodyRemovesIsPublishedAgain(t *testing.T) {
 	require.NoError(t, capacities.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: keys.Capacity}))
 	await.Until(t, "all is published again", func() bool { return len(published(t, "")) == len(had) })
 	for _, capacity := range had {
-		again, err := capacities.Get(t.Context(), capacity.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		again := must.Get(t, capacities, capacity.Name)
 		assert.NotEqual(t, capacity.UID, again.UID)
 	}
 }
@@ -125,12 +125,10 @@ func stopProvisioner(t *testing.T) {
 // back to the default.
 func TestKubeSchedulerIsToldAgainAfterAnUpgrade(t *testing.T) {
 	newNamespace(t)
-	_, err := bed.Home.Client().StorageV1().CSIDrivers().Patch(t.Context(), keys.Driver, types.MergePatchType,
-		[]byte(`{"spec":{"storageCapacity":false}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().StorageV1().CSIDrivers(), keys.Driver, types.MergePatchType,
+		[]byte(`{"spec":{"storageCapacity":false}}`))
 	awaitCapacityChecks(t, true)
-	_, err = bed.Home.Kubectl(t.Context(), "", "apply", "-f", "../../deploy/base/csidriver.yaml")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "apply", "-f", "../../deploy/base/csidriver.yaml")
 	await.Always(t, "the manifests leave it to the provisioner", func() bool { return told(t) })
 }
 
@@ -155,7 +153,7 @@ func TestCapacitiesGoWithTheirClassWithoutAProvisioner(t *testing.T) {
 	newClass(t, "short-lived")
 	await.Until(t, "the class is published", func() bool { return len(published(t, "short-lived")) > 0 })
 	stopProvisioner(t)
-	require.NoError(t, bed.Home.Client().StorageV1().StorageClasses().Delete(t.Context(), "short-lived", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().StorageV1().StorageClasses(), "short-lived")
 	await.Until(t, "they are collected", func() bool { return len(published(t, "short-lived")) == 0 })
 }
 
@@ -178,13 +176,12 @@ func TestPodsRunWhereCapacitiesCannotBePublished(t *testing.T) {
 	namespace := newNamespace(t)
 	quotas := bed.Home.Client().CoreV1().ResourceQuotas(fabric.System)
 	name := corev1.ResourceName("count/csistoragecapacities.storage.k8s.io")
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "capacities"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("1")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	defer func() {
-		require.NoError(t, quotas.Delete(context.Background(), "capacities", metav1.DeleteOptions{}))
+		must.Delete(t, quotas, "capacities")
 		awaitCapacityChecks(t, true)
 		assert.NotEmpty(t, published(t, "unpublishable"))
 	}()

@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/faultynetwork"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -113,10 +114,8 @@ func TestAClusterFarAwayIsUsed(t *testing.T) {
 // and whether the claims of that namespace in west are just those behind them.
 func settled(t *testing.T, namespace string) bool {
 	t.Helper()
-	claims, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	shadows, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	claims := must.List(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace))
+	shadows := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace))
 	want, have := map[string]bool{}, map[string]bool{}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
@@ -156,13 +155,12 @@ func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
 	namespace := newNamespace(t)
 	const late = "west-late"
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "waits-for-late"}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), Parameters: map[string]string{keys.RemoteClass: late},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
-		require.NoError(t, classes.Delete(context.Background(), "waits-for-late", metav1.DeleteOptions{}))
+		must.Delete(t, classes, "waits-for-late")
 	})
 	createClaim(t, fabric.NewClaim(namespace, "data", "waits-for-late"))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
@@ -179,8 +177,7 @@ func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
 
 func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	await.Until(t, "the refusal is on the claim", func() bool {
@@ -200,8 +197,7 @@ func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 func TestANamespaceThatIsOpenedLaterWakesThePodsOfItsData(t *testing.T) {
 	namespace := newNamespace(t)
 	offload := func(value string) {
-		_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, "--overwrite", keys.Offload+"="+value)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, "--overwrite", keys.Offload+"="+value)
 	}
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "first", "data")))
@@ -211,7 +207,7 @@ func TestANamespaceThatIsOpenedLaterWakesThePodsOfItsData(t *testing.T) {
 	requireUnscheduled(t, namespace, "second")
 	offload(keys.OffloadEnabled)
 	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "second"))
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "first")
 	deletePodAndClaim(t, namespace, "second", "data")
 	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
 		return await.Events(t, bed.Home.Client(), namespace)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -181,15 +182,13 @@ func create(t *testing.T, namespace string, place func(*corev1.Pod) *corev1.Pod,
 	for _, c := range change {
 		c(claim)
 	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 	createPod(t, place(fabric.NewPod(namespace, "db", "data")))
 }
 
 func createPod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
 }
 
 // chain is a virtual claim with all that is behind it.
@@ -211,8 +210,7 @@ func awaitServed(t *testing.T, namespace string, driver *sidecars.Driver) chain 
 func awaitRunning(t *testing.T, namespace, name string) {
 	t.Helper()
 	await.Until(t, "pod "+name+" runs", func() bool {
-		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
+		pod := must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 		return pod.Status.Phase == corev1.PodRunning
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
@@ -268,7 +266,6 @@ func sized(size string) func(*corev1.PersistentVolumeClaim) {
 // requestSize raises what a claim asks for.
 func requestSize(t *testing.T, cluster *testbed.Cluster, namespace, name, size string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, name,
+	must.Kubectl(t, cluster, "", "patch", "pvc", "-n", namespace, name,
 		"-p", fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
-	require.NoError(t, err)
 }

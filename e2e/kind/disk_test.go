@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/must"
 )
 
 const (
@@ -199,10 +201,9 @@ func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing
 			shop := db.namespace
 			backing, name, _ := strings.Cut(data.backing, "/")
 			claims := data.in.client.CoreV1().PersistentVolumeClaims(backing)
-			deleted, err := claims.Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
+			deleted := must.Get(t, claims, name)
 
-			require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			must.Delete(t, claims, name)
 			if data.in == west {
 				// A claim that a pod uses stays until the pod ends.
 				deletePod(t, pod)

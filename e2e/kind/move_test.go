@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -126,9 +127,7 @@ func move(t *testing.T, namespace, claim, cluster string, tune ...func(*v1alpha1
 	for _, change := range tune {
 		change(&wanted.Spec)
 	}
-	made, err := moves(t, namespace).Create(t.Context(), wanted, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	return must.Create(t, moves(t, namespace), wanted)
 }
 
 // reaches waits until a move is in one of some phases, or over.
@@ -208,8 +207,7 @@ func (v *volume) requireCopyGone(t *testing.T) {
 // requireFree checks that nothing of a move is left on a claim.
 func requireFree(t *testing.T, namespace, claim string, before *corev1.PersistentVolumeClaim) {
 	t.Helper()
-	now, err := home.client.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), claim, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, home.client.CoreV1().PersistentVolumeClaims(namespace), claim)
 	assert.Equal(t, before.UID, now.UID)
 	assert.Equal(t, corev1.ClaimBound, now.Status.Phase)
 	assert.NotContains(t, now.Finalizers, keys.MoveFinalizer)
@@ -219,9 +217,7 @@ func requireFree(t *testing.T, namespace, claim string, before *corev1.Persisten
 // claimOf returns a claim at home.
 func claimOf(t *testing.T, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := home.client.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return claim
+	return must.Get(t, home.client.CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // tight is a virtual class whose volumes have no bound at home, where they are

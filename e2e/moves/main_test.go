@@ -26,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/store"
@@ -127,7 +128,7 @@ func TestApplicationsReallyWriteToTheirVolumes(t *testing.T) {
 
 	// It ends with its pod.
 	pods := bed.Home.Client().CoreV1().Pods(namespace)
-	require.NoError(t, pods.Delete(t.Context(), "there", metav1.DeleteOptions{}))
+	must.Delete(t, pods, "there")
 	await.Until(t, "the pod is gone", func() bool {
 		_, err := pods.Get(t.Context(), "there", metav1.GetOptions{})
 		return err != nil
@@ -149,8 +150,7 @@ func space(t *testing.T) string {
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()
 	open := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Offload, keys.OffloadEnabled)
-	_, err := core.Namespaces().Patch(t.Context(), name, types.MergePatchType, open, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, core.Namespaces(), name, types.MergePatchType, open)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = core.Pods(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -186,10 +186,8 @@ func onWest(pod *corev1.Pod) *corev1.Pod {
 func makes(t *testing.T, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	_, err := core.PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumeClaims(claim.Namespace), claim)
+	must.Create(t, core.Pods(pod.Namespace), pod)
 	runs(t, pod.Namespace, pod.Name)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -89,9 +90,8 @@ func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
 	_, first, _ := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	shadows := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
 	hold := func(change string) {
-		_, err := shadows.Patch(context.Background(), "data", types.StrategicMergePatchType,
-			[]byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, shadows, "data", types.StrategicMergePatchType,
+			[]byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`))
 	}
 	hold("finalizers")
 	deletePod(t, namespace, "db")
@@ -168,8 +168,7 @@ func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
 	assert.Equal(t, "home/"+fabric.Storage+"/"+twin.Name+"/"+string(twin.UID), virtual.Annotations[keys.Backing])
 	assert.Equal(t, string(created.UID), twin.Labels[keys.ClaimUID])
 	assert.Equal(t, namespace+"/data", twin.Annotations[keys.Claim])
-	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	require.NoError(t, err)
+	system := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), metav1.NamespaceSystem)
 	assert.Equal(t, string(system.UID)[:8], twin.Labels[keys.HomeID])
 }
 
@@ -182,17 +181,15 @@ func setDefault(t *testing.T, cluster *testbed.Cluster, class string, on bool) {
 	if on {
 		value = "true"
 	}
-	_, err := cluster.Client().StorageV1().StorageClasses().Patch(context.Background(), class, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"`+value+`"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, cluster.Client().StorageV1().StorageClasses(), class, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"`+value+`"}}}`))
 }
 
 // offers waits until home knows the default class of west; empty for none.
 func offers(t *testing.T, class string) {
 	t.Helper()
 	eventually(t, func() bool {
-		remote, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, "west")
 		have := ""
 		for _, offered := range remote.Status.StorageClasses {
 			if offered.Default {
@@ -281,9 +278,8 @@ func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
 	classes := bed.West.Client().StorageV1().StorageClasses()
 	t.Cleanup(func() { offers(t, fabric.WestWait) })
 	for _, name := range []string{fabric.WestWait, fabric.WestNow} {
-		class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		require.NoError(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		class := must.Get(t, classes, name)
+		must.Delete(t, classes, name)
 		t.Cleanup(func() {
 			class.ResourceVersion, class.UID = "", ""
 			_, err := classes.Create(context.Background(), class, metav1.CreateOptions{})
@@ -376,7 +372,7 @@ func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
 				[]byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`), metav1.PatchOptions{}, "status")
 			require.NoError(t, err)
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeNotReady"), "on no node that is ready there")
-			require.NoError(t, nodes.Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+			must.Delete(t, nodes, namespace)
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeGone"), test.at(namespace))
 			eventually(t, func() bool {
 				condition := trouble(t, namespace, "data")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -170,8 +171,7 @@ func TestClaimsThatAreNotOursAreLeftAlone(t *testing.T) {
 func createVolume(t *testing.T, cluster *testbed.Cluster, volume *corev1.PersistentVolume) {
 	t.Helper()
 	volumes := cluster.Client().CoreV1().PersistentVolumes()
-	_, err := volumes.Create(t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, volumes, volume)
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), volume.Name, metav1.DeleteOptions{}) })
 }
 
@@ -216,7 +216,7 @@ func (r route) backingIs(t *testing.T, claim *corev1.PersistentVolumeClaim, clas
 
 func removeClass(t *testing.T, cluster *testbed.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, cluster.Client().StorageV1().StorageClasses().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, cluster.Client().StorageV1().StorageClasses(), name)
 }
 
 // makeAnew makes a virtual class of a name that is free again.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -54,8 +55,7 @@ func madeFor(twin *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 func makeVolume(t *testing.T, volume *corev1.PersistentVolume) {
 	t.Helper()
 	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
-	_, err := volumes.Create(t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, volumes, volume)
 	t.Cleanup(func() {
 		_ = volumes.Delete(context.Background(), volume.Name, metav1.DeleteOptions{})
 		_, _ = volumes.Patch(context.Background(), volume.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),

@@ -1,7 +1,6 @@
 package provisioning
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -33,7 +33,7 @@ func spread(t *testing.T, namespace string) {
 			LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: corev1.LabelTopologyZone,
 		}}}}
 	claim := fabric.NewClaim("", "data", fabric.Class)
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, bed.Home.Client().AppsV1().StatefulSets(namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To(int32(2)), ServiceName: "db", PodManagementPolicy: appsv1.ParallelPodManagement,
@@ -41,22 +41,19 @@ func spread(t *testing.T, namespace string) {
 			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{*claim},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 func scale(t *testing.T, namespace string, replicas int) {
 	t.Helper()
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Patch(t.Context(), "db", types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().AppsV1().StatefulSets(namespace), "db", types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 }
 
 func cordon(t *testing.T, node string, on bool) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Nodes().Patch(context.Background(), node, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Nodes(), node, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))
 }
 
 // TestPodsFollowTheirVolumes cordons nodes that other tests use, so it runs alone.
@@ -80,7 +77,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 			cordon(t, nodeOf[replica], true)
 			t.Cleanup(func() { cordon(t, nodeOf[replica], false) })
 			first := podOf(t, namespace, replica)
-			require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), replica, metav1.DeleteOptions{}))
+			must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), replica)
 			eventually(t, func() bool {
 				pod := podOf(t, namespace, replica)
 				return pod != nil && pod.UID != first.UID
@@ -174,14 +171,12 @@ func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
 	assert.Equal(t, "a", claimOf(t, bed.West, namespace, "data").Annotations["team"])
 
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	class := must.Get(t, classes, name)
+	must.Delete(t, classes, name)
 	consistently(t, func() bool { return claimOf(t, bed.West, namespace, "data").Annotations["team"] == "a" },
 		"it is taken off without a class")
 	class.ObjectMeta, class.Parameters = metav1.ObjectMeta{Name: name}, nil
-	_, err = classes.Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, classes, class)
 	eventually(t, func() bool {
 		shadow := claimOf(t, bed.West, namespace, "data")
 		return shadow.Annotations["team"] == "" && shadow.Annotations[keys.Carried] == ""

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -38,9 +39,8 @@ func TestClaimWhoseRealVolumeIsDeletedSaysSoUntilItIsThereAgain(t *testing.T) {
 			cluster := route.cluster()
 			virtual, b, real := served(t, namespace, fabric.Class, route.place, cluster)
 			volumes := cluster.Client().CoreV1().PersistentVolumes()
-			require.NoError(t, volumes.Delete(t.Context(), real.Name, metav1.DeleteOptions{}))
-			_, err := volumes.Patch(t.Context(), real.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			require.NoError(t, err)
+			must.Delete(t, volumes, real.Name)
+			must.Patch(t, volumes, real.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
 			told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingLost")
 			assert.Contains(t, told, "has lost its real volume \""+real.Name+"\"")
@@ -66,10 +66,9 @@ func TestClaimWhoseRealVolumeIsDeletedSaysSoUntilItIsThereAgain(t *testing.T) {
 			assert.True(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "the data is gone")
 
 			// As its administrator is told to: the volume again, as it was.
-			_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{
+			must.Create(t, volumes, &corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: real.Name, Labels: real.Labels, Annotations: real.Annotations}, Spec: real.Spec,
-			}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			})
 			eventually(t, func() bool { return trouble(t, namespace, "data") == nil }, func() string {
 				return "the claim still says that something is wrong"
 			})
@@ -119,8 +118,7 @@ func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
 	claim, _ := awaitBound(t, bed.Home, namespace, "data")
 	assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
 	eventually(t, func() bool {
-		remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, "west")
 		health := remote.Status.VolumeHealth
 		return health != nil && slices.ContainsFunc(health.Troubles, func(trouble v1alpha1.VolumeTrouble) bool {
 			return trouble.Reason == "BackingDeleted" && trouble.Volumes > 0
@@ -152,14 +150,13 @@ func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
 	createPod(t, preferWest(fabric.NewPod(namespace, "web", "more")))
 	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "web"))
 
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "db")
 	deleteClaim(t, bed.Home, namespace, "data")
 
 	// Home's rights went with the namespace, so its owner must let the claim go.
 	assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "ReleaseFailed"), "must take finalizer "+keys.BackingFinalizer+" off the claim")
-	_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.StrategicMergePatchType,
-		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+keys.BackingFinalizer+`"]}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "data", types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+keys.BackingFinalizer+`"]}}`))
 	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 	awaitNamespaceGone(t, bed.West, namespace)
 	assert.False(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))

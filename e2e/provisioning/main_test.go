@@ -26,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -94,15 +95,12 @@ func deletePodsAndClaims(namespace string) {
 
 func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	created, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return created
+	return must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim)
 }
 
 func createPod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
 }
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
@@ -253,11 +251,9 @@ func newClass(t *testing.T, changes ...func(*storagev1.StorageClass)) string {
 // has for a node: until then it gives the node no pod with a claim of the class.
 func awaitCapacity(t *testing.T, class, name string) {
 	t.Helper()
-	node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	node := must.Get(t, bed.Home.Client().CoreV1().Nodes(), name)
 	await.Until(t, "the room of class "+class+" is told for node "+name, func() bool {
-		capacities, err := bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		capacities := must.List(t, bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System))
 		return slices.ContainsFunc(capacities.Items, func(c storagev1.CSIStorageCapacity) bool {
 			reach, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
 			require.NoError(t, err)
@@ -269,8 +265,7 @@ func awaitCapacity(t *testing.T, class, name string) {
 func makeClass(t *testing.T, cluster *testbed.Cluster, class *storagev1.StorageClass) string {
 	t.Helper()
 	classes := cluster.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, classes, class)
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), class.Name, metav1.DeleteOptions{}) })
 	return class.Name
 }
@@ -311,18 +306,18 @@ func annotated(claim *corev1.PersistentVolumeClaim, key, value string) *corev1.P
 
 func deletePod(t *testing.T, namespace, name string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 	awaitAbsent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, name) })
 }
 
 func deleteClaim(t *testing.T, cluster *testbed.Cluster, namespace, name string) {
 	t.Helper()
-	require.NoError(t, cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, cluster.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 func deleteNamespace(t *testing.T, cluster *testbed.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, cluster.Client().CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, cluster.Client().CoreV1().Namespaces(), name)
 }
 
 // awaitNamespaceGone waits until a namespace is gone.

@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -77,9 +78,7 @@ func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
 			setUp: func(t *testing.T) string {
 				t.Helper()
 				namespace := newNamespace(t)
-				_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-					fabric.NewClaim(namespace, "data", fabric.WestNow), metav1.CreateOptions{})
-				require.NoError(t, err)
+				must.Create(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.WestNow))
 				return namespace
 			},
 			reason: "ForeignClaim", says: "does not belong to this one",
@@ -167,11 +166,10 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 	templated.Parameters = map[string]string{"path": "/${pvc.namespace}"}
 	makeClass(t, bed.Home, templated)
 	// No kubelet plays this node, and no pod can go there.
-	_, err := bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+	must.Create(t, bed.Home.Client().CoreV1().Nodes(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "east", Labels: map[string]string{keys.Cluster: "east"}},
 		Spec:       corev1.NodeSpec{Unschedulable: true},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "east", metav1.DeleteOptions{})
 	})
@@ -302,7 +300,7 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 func refuse(t *testing.T, cluster *testbed.Cluster, name, resourceName, condition string, probe func(context.Context) error) (undo func()) {
 	t.Helper()
 	api := cluster.Client().AdmissionregistrationV1()
-	_, err := api.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{
+	must.Create(t, api.ValidatingAdmissionPolicies(), &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: ptr.To(admissionv1.Fail),
@@ -315,14 +313,12 @@ func refuse(t *testing.T, cluster *testbed.Cluster, name, resourceName, conditio
 			MatchConditions: []admissionv1.MatchCondition{{Name: "chosen", Expression: condition}},
 			Validations:     []admissionv1.Validation{{Expression: "false", Message: "the owner of this cluster says no"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = api.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+	})
+	must.Create(t, api.ValidatingAdmissionPolicyBindings(), &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name,
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	undo = func() {
 		_ = api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
 		_ = api.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{})
@@ -346,22 +342,19 @@ func refuseClaims(t *testing.T, namespace string) {
 func limitClaims(t *testing.T, namespace, most string) {
 	t.Helper()
 	quotas := bed.West.Client().CoreV1().ResourceQuotas(namespace)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "claims"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse(most)}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	eventually(t, func() bool {
-		quota, err := quotas.Get(t.Context(), "claims", metav1.GetOptions{})
-		require.NoError(t, err)
+		quota := must.Get(t, quotas, "claims")
 		return len(quota.Status.Used) > 0
 	}, func() string { return "the quota is not in force" })
 }
 
 func offload(t *testing.T, namespace string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, "lodestone.dev/offload=enabled")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, "lodestone.dev/offload=enabled")
 }
 
 // ofClass is the name of the quota of what claims of a class ask for together.
@@ -379,9 +372,7 @@ func limitTo(t *testing.T, cluster *testbed.Cluster, namespace string, hard core
 		name += "-" + rand.String(6)
 		t.Cleanup(func() { _ = quotas.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	}
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, quotas, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
 	eventually(t, func() bool {
 		have, err := quotas.Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && len(have.Status.Used) == len(hard)
@@ -393,10 +384,9 @@ func limitTo(t *testing.T, cluster *testbed.Cluster, namespace string, hard core
 func bounds(t *testing.T, namespace string, item corev1.LimitRangeItem) {
 	t.Helper()
 	item.Type = corev1.LimitTypePersistentVolumeClaim
-	_, err := bed.West.Client().CoreV1().LimitRanges(namespace).Create(t.Context(), &corev1.LimitRange{
+	must.Create(t, bed.West.Client().CoreV1().LimitRanges(namespace), &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	eventually(t, func() bool {
 		_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
 			fabric.NewClaim(namespace, "probe", fabric.WestNow), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -467,9 +457,8 @@ func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
 	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "QuotaExceeded"), "storage-limit")
-	_, err := bed.West.Kubectl(t.Context(), "", "patch", "resourcequota", "-n", namespace, "storage-limit", "-p",
+	must.Kubectl(t, bed.West, "", "patch", "resourcequota", "-n", namespace, "storage-limit", "-p",
 		`{"spec":{"hard":{"requests.storage":"1Gi"}}}`)
-	require.NoError(t, err)
 	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
 	awaitBound(t, bed.West, namespace, "data")
 }
@@ -515,8 +504,7 @@ func TestVirtualClaimsCountInTheQuotasOfTheirNamespace(t *testing.T) {
 		metav1.CreateOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "storage-limit")
-	quota, err := bed.Home.Client().CoreV1().ResourceQuotas(namespace).Get(t.Context(), "storage-limit", metav1.GetOptions{})
-	require.NoError(t, err)
+	quota := must.Get(t, bed.Home.Client().CoreV1().ResourceQuotas(namespace), "storage-limit")
 	for name, want := range map[corev1.ResourceName]string{
 		ofClass(class): "3Gi", ofClass(fabric.HomeWait): "0", corev1.ResourceRequestsStorage: "3Gi", corev1.ResourcePersistentVolumeClaims: "2"} {
 		used := quota.Status.Used[name]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -154,7 +155,7 @@ func TestKilledAndStoppedProvisionersLoseAndDuplicateNothing(t *testing.T) {
 	assert.Len(t, volumesBehind(namespace, claims), count)
 
 	for _, claim := range claims {
-		require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), claim.Name, metav1.DeleteOptions{}))
+		must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), claim.Name)
 		deleteClaim(t, bed.Home, namespace, claim.Name)
 	}
 	eventually(t, func() bool { return published() < count }, func() string { return "no volume is deleted" })

@@ -25,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
@@ -165,8 +166,7 @@ func space(t *testing.T) string {
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()
 	open := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Offload, keys.OffloadEnabled)
-	_, err := core.Namespaces().Patch(t.Context(), name, types.MergePatchType, open, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, core.Namespaces(), name, types.MergePatchType, open)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = bed.Home.Client().AppsV1().Deployments(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -196,32 +196,29 @@ func counter(namespace, name string) *corev1.Pod {
 func deploy(t *testing.T, namespace string, spec corev1.PodSpec) {
 	t.Helper()
 	labels := map[string]string{"app": "data"}
-	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+	must.Create(t, bed.Home.Client().AppsV1().Deployments(namespace), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "data"},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 // counts makes a claim of a class, which gets its volume in a cluster, and a Deployment that counts in it and may then run anywhere.
 func counts(t *testing.T, namespace, class, cluster string) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", class))
 	pod := counter(namespace, "first")
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
 	first := fabric.AtHome(pod.DeepCopy())
 	if cluster != keys.Home {
 		first = fabric.InWest(pod.DeepCopy())
 	}
-	_, err = core.Pods(namespace).Create(t.Context(), first, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.Pods(namespace), first)
 	beyond(t, namespace, 0)
-	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	must.Delete(t, core.Pods(namespace), "first")
 	deploy(t, namespace, pod.Spec)
 	beyond(t, namespace, counted(t, folder(t, namespace))+5)
 }
