@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
@@ -39,7 +40,7 @@ func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
 }
 
 func TestUnpeerIsRefusedWhileVolumesAreThere(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: inWest}

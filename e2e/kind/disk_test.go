@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 const (
@@ -192,7 +193,7 @@ func TestACopyHasTheFilesOfItsSource(t *testing.T) {
 // TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles: at home by the
 // provisioner, in west by the agent there.
 func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing
 }
 
 func TestAClaimThatHomeHasNoRoomForGoesToWest(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(reader, shop, "large", `  accessModes: [ReadWriteOnce]

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -90,7 +91,7 @@ func block(t *testing.T) func() int {
 // TestAMoveFindsItsWayThroughTheAPIServer: nothing else leads to the mover in west. No
 // other test runs beside, whose movers would lose their connections, too.
 func TestAMoveFindsItsWayThroughTheAPIServer(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	kept := block(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
@@ -233,7 +234,7 @@ parameters: {lodestone.dev/local-class: standard, lodestone.dev/remote-class: di
 
 // TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome: west's file system has 512 MiB.
 func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, tight)
@@ -281,7 +282,7 @@ func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
 }
 
 func TestManySmallFilesAreMoved(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
@@ -309,15 +310,6 @@ done; sync`, directories))
 
 // thorough says whether tests that take many minutes run, too.
 func thorough() bool { return os.Getenv("E2E_LONG") != "" }
-
-// notInShort skips a test where E2E_SHORT is set, as in .ci/run, whose time is limited: another one is like it, or tests without kubelets
-// show the same. `make e2e` and the nightly workflow run all.
-func notInShort(t *testing.T) {
-	t.Helper()
-	if os.Getenv("E2E_SHORT") != "" {
-		t.Skip("it takes long, and E2E_SHORT is set")
-	}
-}
 
 // sharedDirectory is where the nodes of both clusters have one and the same directory.
 const sharedDirectory = "/var/lib/lodestone-shared"
@@ -376,7 +368,7 @@ func moveRepository(t *testing.T, value string) {
 // TestContentOfAMoveTravelsThroughAClaimThatBothClustersMount: to west and back. No other
 // test runs beside, whose moves would want that claim, too.
 func TestContentOfAMoveTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	directory := path.Join(sharedDirectory, shop)
 	t.Cleanup(func() {

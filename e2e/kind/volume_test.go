@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -207,7 +208,7 @@ func TestADeviceIsWrittenByOnePodAndReadByTheNext(t *testing.T) {
 }
 
 func TestReadWriteOncePodKeepsASecondPodOut(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
@@ -306,7 +307,7 @@ func content(t *testing.T, namespace, pod string) string {
 }
 
 func TestADeviceGoesToWestAndBackWhileItsPodRuns(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(raw, shop))
@@ -342,7 +343,7 @@ reclaimPolicy: Retain
 `
 
 func TestFilesOutliveTheClaimAndItsNamespaceWithPolicyRetain(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, retained)
@@ -419,7 +420,7 @@ parameters: {csi.storage.k8s.io/fstype: %s%s}
 }
 
 func TestAFileSystemIsMountedWithTheOptionsOfItsClass(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	const name = "e2e-mount-options"
 	ownClasses(t, name, "mountOptions: [noatime, nodev]", "")
@@ -441,7 +442,7 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 }
 
 func TestPodsShareAFileSystemAndReadersACopyOfIt(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	const name = "e2e-shared"
 	ownClasses(t, name, "", ", share: \"true\"")
