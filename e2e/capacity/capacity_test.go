@@ -28,9 +28,9 @@ func TestAPodGetsNoNodeOfAClusterWithoutRoom(t *testing.T) {
 	awaitCapacity(t, fabric.Class, "west", "50Gi")
 
 	use(t, fabric.AtHome(fabric.NewPod(namespace, "small", "small")), fabric.Class, "1Gi")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "small"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "small"))
 	use(t, fabric.Prefer(fabric.NewPod(namespace, "large", "large"), "home-1"), fabric.Class, "5Gi")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "large"), "home has no room for it, whatever the pod prefers")
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "large"), "home has no room for it, whatever the pod prefers")
 
 	use(t, fabric.NewPod(namespace, "huge", "huge"), fabric.Class, "60Gi")
 	message := await.Event(t, bed.Home.Client(), namespace, "huge", "FailedScheduling")
@@ -41,7 +41,7 @@ func TestAPodGetsNoNodeOfAClusterWithoutRoom(t *testing.T) {
 	await.Never(t, "a claim that is too large for all waits", func() bool { return get(t, namespace, "huge").Spec.NodeName != "" })
 
 	setDriverCapacity(t, bed.West, fabric.WestWait, "100Gi", "80Gi")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "huge"), "new room wakes it")
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "huge"), "new room wakes it")
 }
 
 func TestAPodThatMustRunWhereThereIsNoRoomIsToldSo(t *testing.T) {
@@ -51,9 +51,9 @@ func TestAPodThatMustRunWhereThereIsNoRoomIsToldSo(t *testing.T) {
 	use(t, fabric.InWest(fabric.NewPod(namespace, "there", "there")), fabric.Class, "1Gi")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "there", "FailedScheduling"), "1 node(s) "+tooSmall)
 	use(t, fabric.NewPod(namespace, "anywhere", "anywhere"), fabric.Class, "1Gi")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "anywhere"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "anywhere"))
 	setDriverCapacity(t, bed.West, fabric.WestWait, "10Gi", "")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "there"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "there"))
 }
 
 func TestSmallChangesAreNotWritten(t *testing.T) {
@@ -75,7 +75,7 @@ func TestWhatADriverTellsCountsOnlyWhereKubeSchedulerHeedsIt(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, setCapacityChecks(context.Background(), true)) })
 	require.NoError(t, setCapacityChecks(t.Context(), false))
 	awaitCapacity(t, fabric.Class, keys.Home, "7Ei")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "waits"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "waits"))
 }
 
 func TestAClassCanBeUsedInTheSecondInWhichItIsMade(t *testing.T) {
@@ -83,8 +83,8 @@ func TestAClassCanBeUsedInTheSecondInWhichItIsMade(t *testing.T) {
 	newClass(t, "brand-new")
 	use(t, fabric.AtHome(fabric.NewPod(namespace, "here", "here")), "brand-new", "1Gi")
 	use(t, fabric.InWest(fabric.NewPod(namespace, "there", "there")), "brand-new", "1Gi")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "here"))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "there"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "here"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "there"))
 }
 
 func TestWhatSomebodyRemovesIsPublishedAgain(t *testing.T) {
@@ -144,8 +144,8 @@ func TestNothingIsLostWhileNoProvisionerRuns(t *testing.T) {
 		return err == nil && claim.Annotations[keys.SelectedNode] == fabric.WestNode
 	})
 	restartProvisioner(t)
-	assert.NotEmpty(t, awaitRunning(t, namespace, "new"))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "old"))
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "new"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "old"))
 }
 
 func TestCapacitiesGoWithTheirClassWithoutAProvisioner(t *testing.T) {
@@ -165,7 +165,7 @@ func TestPublishingCanBeTurnedOff(t *testing.T) {
 	await.Until(t, "all is removed", func() bool { return len(published(t, "")) == 0 })
 	newClass(t, "unpublished")
 	use(t, fabric.NewPod(namespace, "free", "free"), "unpublished", "1Gi")
-	assert.NotEmpty(t, awaitRunning(t, namespace, "free"))
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "free"))
 	restartProvisioner(t)
 	awaitCapacityChecks(t, true)
 	assert.NotEmpty(t, published(t, "unpublished"), "first the objects, then the word")
@@ -193,7 +193,7 @@ func TestPodsRunWhereCapacitiesCannotBePublished(t *testing.T) {
 	newClass(t, "unpublishable")
 	use(t, fabric.NewPod(namespace, "early", "early"), "unpublishable", "1Gi")
 	awaitCapacityChecks(t, false)
-	assert.NotEmpty(t, awaitRunning(t, namespace, "early"), "one that found no room is woken")
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "early"), "one that found no room is woken")
 	use(t, fabric.NewPod(namespace, "all-the-same", "all-the-same"), "unpublishable", "1Gi")
-	assert.NotEmpty(t, awaitRunning(t, namespace, "all-the-same"))
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "all-the-same"))
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -60,8 +59,7 @@ func newNamespace(t *testing.T) string {
 	t.Helper()
 	testbed.Require(t)
 	awaitCapacityChecks(t, true)
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
+	namespace := bed.Namespace(t)
 	return namespace
 }
 
@@ -178,17 +176,6 @@ func use(t *testing.T, pod *corev1.Pod, class, size string) {
 	claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(pod.Namespace), claim)
 	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	var pod *corev1.Pod
-	await.Until(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
-		pod = get(t, namespace, name)
-		return pod.Status.Phase == corev1.PodRunning
-	}, func() any { return append(await.Events(t, bed.Home.Client(), namespace), fmt.Sprint(published(t, ""))) })
-	return pod.Spec.NodeName
 }
 
 func get(t *testing.T, namespace, name string) *corev1.Pod {

@@ -20,7 +20,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
-	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -89,9 +88,7 @@ func TestAClusterThatWasMadeAnewSaysNothingOfEarlierVolumes(t *testing.T) {
 	})
 	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	real := claimOf(t, bed.West, namespace, "data").Spec.VolumeName
 

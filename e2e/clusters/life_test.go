@@ -88,14 +88,10 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 
 func TestACredentialThatIsRotatedServesOn(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "before", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "before", "before")))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "before"))
+	useInWest(t, namespace, "before", "before")
 
 	replaceKubeconfig(t, "west", kubeconfigOf(t, bed.West))
-	createClaim(t, fabric.NewClaim(namespace, "after", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "after", "after")))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "after"))
+	useInWest(t, namespace, "after", "after")
 
 	volume := claimOf(t, bed.Home, namespace, "before").Spec.VolumeName
 	deletePodAndClaim(t, namespace, "before", "before")
@@ -110,9 +106,7 @@ func TestACredentialThatIsRotatedServesOn(t *testing.T) {
 
 func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	await.Until(t, "the volume is counted", func() bool { return status(t, "west").Volumes > 0 }, func() any { return status(t, "west") })
 	assert.Contains(t, status(t, "west").Namespaces, namespace)
@@ -126,8 +120,8 @@ func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 		return err != nil || !hasVolume(t, volume)
 	})
 
-	createClaim(t, fabric.NewClaim(namespace, "new", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "new", "new")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "new", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "new", "new")))
 	requireUnscheduled(t, namespace, "new")
 	assert.Nil(t, claimOf(t, bed.West, namespace, "new"), "it takes no new volumes")
 
@@ -141,15 +135,13 @@ func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 
 	// The pod that waits is woken when the cluster is back.
 	require.NoError(t, bed.Peer(t.Context()))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "new"))
+	require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "new"))
 	deletePodAndClaim(t, namespace, "new", "new")
 }
 
 func TestAKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	shadow := claimOf(t, bed.West, namespace, "data")
 	uid := status(t, "west").ClusterUID
@@ -178,9 +170,7 @@ func TestAKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 // anew, as GitOps and backups do: without a status.
 func TestARemoteClusterMadeAnewWithTheKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	uid := status(t, "west").ClusterUID
 	assert.Equal(t, uid, await.Volume(t, bed.Home.Client(), volume).Annotations[keys.ClusterUID])
@@ -246,9 +236,7 @@ func awaitSize(t *testing.T, namespace, name, size string) {
 
 func TestAClaimThatAsksForMoreWhileItsClusterIsAwayGrowsLater(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	awaitSize(t, namespace, "data", "1Gi")
 
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
@@ -268,9 +256,7 @@ func TestAClaimThatAsksForMoreWhileItsClusterIsAwayGrowsLater(t *testing.T) {
 func TestAClaimGrowsThoughNobodyKnowsWhetherItsClusterHeard(t *testing.T) {
 	testbed.NotInShort(t)
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 
 	require.NoError(t, bed.West.PauseAPIServer())
 	t.Cleanup(func() {

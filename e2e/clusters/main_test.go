@@ -71,8 +71,7 @@ const (
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	testbed.Require(t)
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
+	namespace := bed.Namespace(t)
 	// With its namespace in west home's rights there go, before its claims do, and
 	// nobody here takes its finalizer off them then: a volume would be left over.
 	t.Cleanup(func() { awaitNoVolumes(t, namespace) })
@@ -185,14 +184,12 @@ func awaitReady(t *testing.T, id string, want metav1.ConditionStatus, reason str
 	return have.Message
 }
 
-func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+// useInWest makes a claim and a pod that uses it in west, and waits until the pod runs there.
+func useInWest(t *testing.T, namespace, claim, pod string) {
 	t.Helper()
-	return must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim)
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
+	bed.CreateClaim(t, fabric.NewClaim(namespace, claim, fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, pod, claim)))
+	require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, pod))
 }
 
 func deletePodAndClaim(t *testing.T, namespace, pod, claim string) {
@@ -218,17 +215,6 @@ func hasVolume(t *testing.T, name string) bool {
 func pod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
 	return must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), name)
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	await.Until(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
-		return pod(t, namespace, name).Status.Phase == corev1.PodRunning
-	}, func() any {
-		return append(await.Events(t, bed.Home.Client(), namespace), fmt.Sprint(pod(t, namespace, name).Status.Conditions))
-	})
-	return pod(t, namespace, name).Spec.NodeName
 }
 
 // requireUnscheduled checks that a pod gets no node for a while.

@@ -62,7 +62,7 @@ func copyOf(t *testing.T, namespace string, place func(*corev1.Pod) *corev1.Pod,
 		c(claim)
 	}
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
-	createPod(t, place(fabric.NewPod(namespace, "reader", "copy")))
+	bed.CreatePod(t, place(fabric.NewPod(namespace, "reader", "copy")))
 }
 
 // TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims has external-provisioner
@@ -76,7 +76,7 @@ func TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims(t *testing.T) {
 				namespace := newNamespace(t)
 				source := r.source(t, namespace)
 				copyOf(t, namespace, r.reader(source), ofClass(namespace), sized(size))
-				awaitRunning(t, namespace, "reader")
+				bed.AwaitRunning(t, namespace, "reader")
 				c := chainOf(t, namespace, "copy", r.driver())
 				assert.Equal(t, source.volume.ID, c.volume.Source, "what the driver has copied")
 				assert.Equal(t, source.volume.Node, c.volume.Node)
@@ -103,9 +103,9 @@ func TestACopyIsMadeOfASourceThatHasGrown(t *testing.T) {
 			small := fabric.NewClaim(namespace, "small", namespace)
 			small.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
 			must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), small)
-			createPod(t, fabric.NewPod(namespace, "small", "small"))
+			bed.CreatePod(t, fabric.NewPod(namespace, "small", "small"))
 			copyOf(t, namespace, r.reader(source), ofClass(namespace), sized("2Gi"))
-			awaitRunning(t, namespace, "reader")
+			bed.AwaitRunning(t, namespace, "reader")
 			c := chainOf(t, namespace, "copy", r.driver())
 			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 			assert.Equal(t, int64(2*gibibyte), c.volume.Bytes)
@@ -185,7 +185,7 @@ func restore(t *testing.T, namespace, name, snapshot string) {
 	claim := fabric.NewClaim(namespace, name, virtual)
 	fromSnapshot(snapshot)(claim)
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
-	createPod(t, fabric.NewPod(namespace, name, name))
+	bed.CreatePod(t, fabric.NewPod(namespace, name, name))
 }
 
 // snapshotsOf returns how many snapshots a driver has of a volume.
@@ -217,7 +217,7 @@ func TestASnapshotIsTakenAndRestoredInTheClusterOfItsData(t *testing.T) {
 			remove(t, namespace)
 
 			restore(t, namespace, "restored", "kept")
-			awaitRunning(t, namespace, "restored")
+			bed.AwaitRunning(t, namespace, "restored")
 			c := chainOf(t, namespace, "restored", r.driver())
 			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 			await.Until(t, "nothing stands in for the snapshot any more", func() bool {
@@ -247,7 +247,7 @@ func TestAClaimWaitsForItsSnapshot(t *testing.T) {
 			write(t, r.driver(), source.volume.ID)
 			assert.Empty(t, claimOf(t, bed.Home, namespace, "restored").Spec.VolumeName)
 			takeSnapshot(t, namespace, "later")
-			awaitRunning(t, namespace, "restored")
+			bed.AwaitRunning(t, namespace, "restored")
 			assert.Equal(t, text, read(t, r.driver(), chainOf(t, namespace, "restored", r.driver()).volume.ID))
 		})
 	}
@@ -266,8 +266,8 @@ func TestAForgedClusterMovesNoSnapshot(t *testing.T) {
 	fromSnapshot("kept")(claim)
 	claim.Annotations = map[string]string{keys.SourceCluster: "west"}
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
-	createPod(t, fabric.NewPod(namespace, "restored", "restored"))
-	awaitRunning(t, namespace, "restored")
+	bed.CreatePod(t, fabric.NewPod(namespace, "restored", "restored"))
+	bed.AwaitRunning(t, namespace, "restored")
 	assert.Equal(t, text, read(t, home, chainOf(t, namespace, "restored", home).volume.ID))
 	assert.Nil(t, claimOf(t, bed.West, namespace, "restored"))
 }
@@ -434,7 +434,7 @@ func TestSnapshotsBeforeAndAfterAShadowIsMadeAnew(t *testing.T) {
 	require.Equal(t, 3, snapshotsOf(t, west, c.volume.ID))
 	for _, name := range []string{"before", "again"} {
 		restore(t, namespace, "from-"+name, name)
-		awaitRunning(t, namespace, "from-"+name)
+		bed.AwaitRunning(t, namespace, "from-"+name)
 		assert.Equal(t, text, read(t, west, chainOf(t, namespace, "from-"+name, west).volume.ID))
 	}
 	for _, name := range []string{"before", "after", "again"} {

@@ -187,7 +187,7 @@ func TestAttributesOfAClaimReachTheDriver(t *testing.T) {
 	claim := fabric.NewClaim(namespace, "data", waiting)
 	claim.Spec.VolumeAttributesClassName = &slow
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	volume := func() (v sidecars.Volume) {
 		if bound := claimOf(t, bed.Home, namespace, "data"); bound.Spec.VolumeName != "" {
 			v = volumes(t, home)[volumeOf(t, bed.Home, bound.Spec.VolumeName).Spec.CSI.VolumeHandle]

@@ -57,10 +57,10 @@ func createGroup(t *testing.T, namespace string, place func(*corev1.Pod) *corev1
 		claim := fabric.NewClaim(namespace, name, virtual)
 		inGroup(claim)
 		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
-		createPod(t, place(fabric.NewPod(namespace, name, name)))
+		bed.CreatePod(t, place(fabric.NewPod(namespace, name, name)))
 	}
 	for _, name := range names {
-		awaitRunning(t, namespace, name)
+		bed.AwaitRunning(t, namespace, name)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 			for _, source := range sources {
 				name := "restored-" + source.claim.Name
 				restore(t, namespace, name, members[source.virtual.Spec.CSI.VolumeHandle])
-				awaitRunning(t, namespace, name)
+				bed.AwaitRunning(t, namespace, name)
 				c := chainOf(t, namespace, name, r.driver())
 				assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 				endPod(name)

@@ -89,7 +89,7 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 				fromSnapshot(name)(claim)
 				claim.Annotations = map[string]string{keys.SourceCluster: theirs.virtual.Labels[keys.Cluster]}
 				must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(attacker), claim)
-				createPod(t, r.place(fabric.NewPod(attacker, name, name)))
+				bed.CreatePod(t, r.place(fabric.NewPod(attacker, name, name)))
 			}
 			await.Event(t, bed.Home.Client(), attacker, "of-content", "InvalidSnapshot")
 
@@ -98,7 +98,7 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 				return field(t, bed.Home, "volumesnapshot", attacker, "kept", "{.status.readyToUse}") == "true"
 			}, func() any { return await.Events(t, bed.Home.Client(), attacker) })
 			restore(t, attacker, "restored", "kept")
-			awaitRunning(t, attacker, "restored")
+			bed.AwaitRunning(t, attacker, "restored")
 			got := chainOf(t, attacker, "restored", r.driver())
 			assert.NotEqual(t, text, read(t, r.driver(), got.volume.ID))
 			assert.Equal(t, 1, snapshotsOf(t, r.driver(), theirs.volume.ID), "nobody else took one")
@@ -116,7 +116,7 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 			assert.Equal(t, handle, field(t, bed.Home, "volumesnapshotcontent", "", content, "{.status.snapshotHandle}"))
 			assert.Empty(t, field(t, bed.Home, "volumesnapshotcontent", "", content, "{.metadata.deletionTimestamp}"))
 			restore(t, victim, "restored", "kept")
-			awaitRunning(t, victim, "restored")
+			bed.AwaitRunning(t, victim, "restored")
 			assert.Equal(t, text, read(t, r.driver(), chainOf(t, victim, "restored", r.driver()).volume.ID))
 			assert.NotEqual(t, own.volume.ID, got.volume.ID)
 		})
@@ -157,7 +157,7 @@ func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) 
 	c.requireGrown(t, home, 2)
 
 	copyOf(t, namespace, func(pod *corev1.Pod) *corev1.Pod { return fabric.OnNode(pod, c.volume.Node) }, sized("2Gi"))
-	awaitRunning(t, namespace, "reader")
+	bed.AwaitRunning(t, namespace, "reader")
 	copied := chainOf(t, namespace, "copy", home)
 	assert.Equal(t, c.volume.ID, copied.volume.Source)
 	assert.Equal(t, text, read(t, home, copied.volume.ID))

@@ -302,7 +302,7 @@ func TestKubeSchedulerKeepsAPodFromNodesWithoutRoom(t *testing.T) {
 	claim := fabric.NewClaim(namespace, "data", waiting)
 	sized("101Gi")(claim)
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db", "FailedScheduling"), "did not have enough free storage")
 	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode])
 }
@@ -317,8 +317,8 @@ func TestVirtualClassesHaveTheRoomThatTheRealOnesPublish(t *testing.T) {
 		claim, pod := fabric.NewClaim(filled, node, virtual), fabric.OnNode(fabric.NewPod(filled, node, node), node)
 		sized("90Gi")(claim)
 		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(filled), claim)
-		createPod(t, pod)
-		awaitRunning(t, filled, node)
+		bed.CreatePod(t, pod)
+		bed.AwaitRunning(t, filled, node)
 		assert.Equal(t, node, chainOf(t, filled, node, home).volume.Node, "claim %d", i)
 	}
 	namespace := newNamespace(t)

@@ -27,7 +27,7 @@ import (
 func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	testbed.NotInShort(t)
 	testbed.Require(t)
-	namespace := newNamespace(t)
+	namespace := bed.Namespace(t)
 	kept, deleted := create(t, namespace, "kept", fabric.WestNode), create(t, namespace, "deleted", fabric.WestNode)
 	handle, gone := awaitServed(t, kept), awaitServed(t, deleted)
 	grown := create(t, namespace, "grown", fabric.WestNode)
@@ -135,7 +135,7 @@ func number(t *testing.T, version string) int {
 // meanwhile.
 func TestChangesThatNoWatchTellsAnyMoreAreSeen(t *testing.T) {
 	testbed.Require(t)
-	namespace := newNamespace(t)
+	namespace := bed.Namespace(t)
 	kept, doomed := create(t, namespace, "kept", fabric.WestNode), create(t, namespace, "doomed", fabric.WestNode)
 	awaitServed(t, kept)
 	gone := awaitServed(t, doomed)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,13 +87,6 @@ func TestMain(m *testing.M) {
 
 func lineTo(ctx context.Context, cluster *testbed.Cluster) (*faultynetwork.Line, error) {
 	return faultynetwork.New(ctx, strings.TrimPrefix(cluster.AdminConfig().Host, "https://"))
-}
-
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	return namespace
 }
 
 // create makes a claim whose pod goes to a node.

@@ -188,19 +188,7 @@ func makes(t *testing.T, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	core := bed.Home.Client().CoreV1()
 	must.Create(t, core.PersistentVolumeClaims(claim.Namespace), claim)
 	must.Create(t, core.Pods(pod.Namespace), pod)
-	runs(t, pod.Namespace, pod.Name)
-}
-
-// runs waits until a pod of home runs, and returns its node.
-func runs(t *testing.T, namespace, name string) string {
-	t.Helper()
-	var pod *corev1.Pod
-	await.Until(t, "pod "+name+" runs", func() (done bool) {
-		var err error
-		pod, err = bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		return err == nil && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-	return pod.Spec.NodeName
+	bed.AwaitRunning(t, pod.Namespace, pod.Name)
 }
 
 // folder returns the folder that stands for the volume of a claim, wherever it is.

@@ -59,7 +59,7 @@ func TestAClaimThatIsLockedForNoMoveIsUnlocked(t *testing.T) {
 	waits.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
 	must.Create(t, client.CoreV1().Pods(namespace), waits)
 	unmarked(t, namespace, "data")
-	runs(t, namespace, "second")
+	bed.AwaitRunning(t, namespace, "second")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "MoveMarksRemoved"), "there is no such move")
 
 	// One without a volume, and one that is being deleted.

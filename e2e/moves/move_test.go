@@ -93,7 +93,7 @@ func beginsWith(t *testing.T, pod *corev1.Pod, claims ...*corev1.PersistentVolum
 	}
 	pod.Name = "first"
 	must.Create(t, core.Pods(namespace), fabric.AtHome(pod))
-	runs(t, namespace, pod.Name)
+	bed.AwaitRunning(t, namespace, pod.Name)
 	must.Delete(t, core.Pods(namespace), pod.Name)
 	await.Until(t, "the first pod is gone", func() bool {
 		_, err := core.Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
@@ -342,7 +342,7 @@ func TestTheReplicasOfAStatefulSetMoveTogether(t *testing.T) {
 		counts(t, at, counted(t, at)+10)
 	}
 	for _, pod := range []string{"db-0", "db-1"} {
-		assert.Equal(t, fabric.WestNode, runs(t, namespace, pod))
+		assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, pod))
 	}
 
 	// The copies at the source are still kept.

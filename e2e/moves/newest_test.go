@@ -68,7 +68,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 	for _, m := range []*movedAway{first, second} {
 		unmarked(t, namespace, m.name)
 		pod := podsOf(t, namespace, m.name)[0]
-		runs(t, namespace, pod.Name)
+		bed.AwaitRunning(t, namespace, pod.Name)
 	}
 	assert.Equal(t, first.to, folder(t, namespace, "first"), "it has the newer data")
 	counts(t, first.to, first.written)

@@ -180,7 +180,7 @@ func TestAPodWithoutAnOwnerHasItsMoveRefused(t *testing.T) {
 	pod := application(namespace, "bare", "data")
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	must.Create(t, core.Pods(namespace), pod)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "bare"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "bare"))
 }
 
 // tidy has an application write something two seconds after it was asked to end.

@@ -31,7 +31,7 @@ func nodeOf(t *testing.T, namespace string) string {
 	t.Helper()
 	pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace))
 	require.Len(t, pods.Items, 1)
-	return runs(t, namespace, pods.Items[0].Name)
+	return bed.AwaitRunning(t, namespace, pods.Items[0].Name)
 }
 
 // elsewhere returns the node of home where the pod of a namespace does not run.
@@ -119,7 +119,7 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	done := reaches(t, move(t, namespace, "both", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = both }), v1alpha1.MoveDone,
 		v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app-0"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "app-0"))
 	for _, claim := range both {
 		at := folder(t, namespace, claim)
 		assert.NotEqual(t, from[claim], at)
@@ -152,7 +152,7 @@ func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
 		assert.Equal(t, first.Spec.NodeAffinity, real.Spec.NodeAffinity, "claim %s", claim)
 	}
 	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pod)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "app"))
 }
 
 // crowds has the node in west on which the first mover of a move runs hold so much else that

@@ -43,23 +43,6 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	return namespace
-}
-
-func createClaim(t *testing.T, namespace, name, class string) *corev1.PersistentVolumeClaim {
-	t.Helper()
-	return must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, name, class))
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
-}
-
 // sendToWest writes the choice of west's node on a claim, as kube-scheduler does
 // that does not know yet that west is away.
 func sendToWest(t *testing.T, namespace, name string) {
@@ -100,16 +83,4 @@ func isBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) boo
 	t.Helper()
 	claim := claimOf(t, cluster, namespace, name)
 	return claim != nil && claim.Status.Phase == corev1.ClaimBound
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	node := ""
-	await.Until(t, "pod "+name+" runs", func() bool {
-		pod := must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), name)
-		node = pod.Spec.NodeName
-		return pod.Status.Phase == corev1.PodRunning
-	})
-	return node
 }

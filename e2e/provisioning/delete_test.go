@@ -251,12 +251,12 @@ func TestRetainedShadowHoldsItsNameAndANewClaimGoesHome(t *testing.T) {
 	deleteClaim(t, bed.Home, namespace, "data")
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
-	again := createClaim(t, fabric.NewClaim(namespace, "data", class))
+	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
 	removeAfter(t, bed.Home, fabric.Storage, twinOf(again))
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), twinOf(again), metav1.DeleteOptions{}) })
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 	await.Event(t, bed.Home.Client(), namespace, "data", "ForeignClaim")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	assert.True(t, isKept(t, bed.West, bed.WestStorage, b, real))
 }
 
@@ -279,11 +279,11 @@ func TestADataSourceThatKubernetesDropsGivesAnEmptyVolume(t *testing.T) {
 				claimAndPod(t, elsewhere, fabric.Class, route.place)
 				claim := fabric.NewClaim(namespace, "copy", fabric.Class)
 				change(claim, elsewhere)
-				made := createClaim(t, claim)
+				made := bed.CreateClaim(t, claim)
 				require.Nil(t, made.Spec.DataSource, "Kubernetes must drop what this test is about")
 				require.Nil(t, made.Spec.DataSourceRef, "Kubernetes must drop what this test is about")
-				createPod(t, route.place(fabric.NewPod(namespace, "db", "copy")))
-				awaitRunning(t, namespace, "db")
+				bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "copy")))
+				bed.AwaitRunning(t, namespace, "db")
 				volumes := slices.DeleteFunc(route.storage().Volumes(), func(v fakeprovisioner.Volume) bool {
 					return v.Claim != twinOf(made) && v.Namespace != namespace
 				})

@@ -314,15 +314,15 @@ func TestExpansionGoesOnWhenProvisionersAreKilled(t *testing.T) {
 	const count = 12
 	name := func(i int) string { return fmt.Sprintf("data-%d", i) }
 	for i := range count {
-		createClaim(t, fabric.NewClaim(namespace, name(i), fabric.Class))
+		bed.CreateClaim(t, fabric.NewClaim(namespace, name(i), fabric.Class))
 		place := fabric.AtHome
 		if i%3 != 0 {
 			place = fabric.InWest
 		}
-		createPod(t, place(fabric.NewPod(namespace, name(i), name(i))))
+		bed.CreatePod(t, place(fabric.NewPod(namespace, name(i), name(i))))
 	}
 	for i := range count {
-		awaitRunning(t, namespace, name(i))
+		bed.AwaitRunning(t, namespace, name(i))
 	}
 	stopProvisioner(t)
 	t.Cleanup(func() { startProvisioner(t) })
@@ -382,9 +382,9 @@ func TestAttributesClassGoesToTheBackingClaim(t *testing.T) {
 			name := attributesClass(t, route.storage().Name(), route.cluster())
 			claim := fabric.NewClaim(namespace, "data", newClass(t))
 			claim.Spec.VolumeAttributesClassName = &name
-			createClaim(t, claim)
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			awaitRunning(t, namespace, "db")
+			bed.CreateClaim(t, claim)
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.AwaitRunning(t, namespace, "db")
 			have, virtual := awaitBound(t, bed.Home, namespace, "data")
 			b := backingOf(t, virtual)
 			assert.Equal(t, name, ptr.Deref(b.Spec.VolumeAttributesClassName, ""))
@@ -404,9 +404,9 @@ func TestAttributesClassMustExistWhereTheVolumeIs(t *testing.T) {
 	awaitCapacity(t, class, fabric.WestNode)
 	claim := fabric.NewClaim(namespace, "data", class)
 	claim.Spec.VolumeAttributesClassName = &name
-	claim = createClaim(t, claim)
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	claim = bed.CreateClaim(t, claim)
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NoAttributesClass"), name)
 	assert.Nil(t, claimOf(t, bed.West, namespace, "data"), "nothing was made there")
 	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
@@ -419,9 +419,9 @@ func TestAttributesOfARemoteVolumeAreChanged(t *testing.T) {
 	silver, gold := attributesClass(t, bed.WestStorage.Name(), bed.West), attributesClass(t, bed.WestStorage.Name(), bed.West)
 	claim := fabric.NewClaim(namespace, "data", newClass(t))
 	claim.Spec.VolumeAttributesClassName = &silver
-	claim = createClaim(t, claim)
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	claim = bed.CreateClaim(t, claim)
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.AwaitRunning(t, namespace, "db")
 
 	wanting := func(name string) map[string]any {
 		return map[string]any{"spec": map[string]any{"volumeAttributesClassName": name}}

@@ -60,7 +60,7 @@ func cordon(t *testing.T, node string, on bool) {
 func TestPodsFollowTheirVolumes(t *testing.T) {
 	namespace := newNamespace(t)
 	spread(t, namespace)
-	nodeOf := map[string]string{"db-0": awaitRunning(t, namespace, "db-0"), "db-1": awaitRunning(t, namespace, "db-1")}
+	nodeOf := map[string]string{"db-0": bed.AwaitRunning(t, namespace, "db-0"), "db-1": bed.AwaitRunning(t, namespace, "db-1")}
 	remote, local := "db-0", "db-1"
 	if nodeOf["db-1"] == fabric.WestNode {
 		remote, local = local, remote
@@ -88,7 +88,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 			}, "the pod must wait for the node of its volume")
 
 			cordon(t, nodeOf[replica], false)
-			assert.Equal(t, nodeOf[replica], awaitRunning(t, namespace, replica))
+			assert.Equal(t, nodeOf[replica], bed.AwaitRunning(t, namespace, replica))
 		})
 	}
 
@@ -99,7 +99,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 		}
 		scale(t, namespace, 2)
 		for replica, node := range nodeOf {
-			assert.Equal(t, node, awaitRunning(t, namespace, replica))
+			assert.Equal(t, node, bed.AwaitRunning(t, namespace, replica))
 		}
 		_, same := awaitBound(t, bed.Home, namespace, "data-"+remote)
 		assert.Equal(t, there.UID, same.UID)
@@ -131,9 +131,9 @@ func TestLabelsAndAnnotationsThatTheClassListsAreCarried(t *testing.T) {
 			claim := annotated(annotated(fabric.NewClaim(namespace, "data", newClass(t, with(keys.Carry, "team,backup/*"))), "backup/daily", "yes"),
 				"note", "mine")
 			claim.Labels = map[string]string{"team": "a", "app": "db"}
-			claim = createClaim(t, claim)
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			awaitRunning(t, namespace, "db")
+			claim = bed.CreateClaim(t, claim)
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.AwaitRunning(t, namespace, "db")
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
 			first := backingOf(t, virtual)
 			assert.Equal(t, "a", first.Labels["team"])
@@ -165,9 +165,9 @@ func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
 	namespace := newNamespace(t)
 	name := newClass(t, with(keys.Carry, "team"))
 	claim := annotated(fabric.NewClaim(namespace, "data", name), "team", "a")
-	createClaim(t, claim)
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	bed.CreateClaim(t, claim)
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.AwaitRunning(t, namespace, "db")
 	assert.Equal(t, "a", claimOf(t, bed.West, namespace, "data").Annotations["team"])
 
 	classes := bed.Home.Client().StorageV1().StorageClasses()
@@ -195,13 +195,13 @@ func TestAccessAndVolumeModesArePassedOn(t *testing.T) {
 					namespace := newNamespace(t)
 					claim := fabric.NewClaim(namespace, "data", fabric.Class)
 					claim.Spec.AccessModes, claim.Spec.VolumeMode = []corev1.PersistentVolumeAccessMode{access}, &mode
-					createClaim(t, claim)
+					bed.CreateClaim(t, claim)
 					pod := route.place(fabric.NewPod(namespace, "db", "data"))
 					if mode == corev1.PersistentVolumeBlock {
 						pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
 					}
-					createPod(t, pod)
-					awaitRunning(t, namespace, "db")
+					bed.CreatePod(t, pod)
+					bed.AwaitRunning(t, namespace, "db")
 					_, virtual := awaitBound(t, bed.Home, namespace, "data")
 					b := backingOf(t, virtual)
 					_, real := awaitBound(t, route.cluster(), b.Namespace, b.Name)
@@ -238,8 +238,8 @@ func TestClaimSaysWhatTheRealStorageSays(t *testing.T) {
 			row.route.storage().SetClass(real, fakeprovisioner.Behavior{Refuse: refusal})
 			t.Cleanup(func() { row.route.storage().ResetClass(real) })
 			makeClass(t, row.route.cluster(), row.route.storage().Class(real, row.mode))
-			createClaim(t, fabric.NewClaim(namespace, "data", newClass(t, row.route.named(real))))
-			createPod(t, row.route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.CreateClaim(t, fabric.NewClaim(namespace, "data", newClass(t, row.route.named(real))))
+			bed.CreatePod(t, row.route.place(fabric.NewPod(namespace, "db", "data")))
 
 			told := ""
 			eventually(t, func() bool {

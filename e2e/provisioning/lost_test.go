@@ -146,9 +146,9 @@ func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
 	assert.Equal(t, corev1.ClaimBound, claimOf(t, bed.Home, namespace, "data").Status.Phase)
 
 	// New claims of that namespace find another place meanwhile.
-	createClaim(t, fabric.NewClaim(namespace, "more", fabric.Class))
-	createPod(t, preferWest(fabric.NewPod(namespace, "web", "more")))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "web"))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "more", fabric.Class))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "web", "more")))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "web"))
 
 	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "db")
 	deleteClaim(t, bed.Home, namespace, "data")
@@ -204,8 +204,8 @@ func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 	assert.Contains(t, now.Finalizers, keys.BackingFinalizer)
 	assert.Equal(t, real.Spec.PersistentVolumeReclaimPolicy, volumeOf(t, bed.West, real.Name).Spec.PersistentVolumeReclaimPolicy)
 
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "again", "data")))
-	awaitRunning(t, namespace, "again")
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "again", "data")))
+	bed.AwaitRunning(t, namespace, "again")
 	deletePod(t, namespace, "again")
 	deleteClaim(t, bed.Home, namespace, "data")
 	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
@@ -216,13 +216,13 @@ func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	deleteClaim(t, bed.Home, old.Namespace, old.Name)
 	twin := healed(t, virtual, old, real)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingHealed"), real.Name)
 	assert.Equal(t, corev1.PodRunning, podOf(t, namespace, "db").Status.Phase, "the pod did not notice")
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "later", "data")))
-	awaitRunning(t, namespace, "later")
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "later", "data")))
+	bed.AwaitRunning(t, namespace, "later")
 
 	// A second time, and then the user's own deletion ends it all.
 	deleteClaim(t, bed.Home, twin.Namespace, twin.Name)

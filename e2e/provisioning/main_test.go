@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -69,38 +68,9 @@ func TestMain(m *testing.M) {
 // newNamespace makes a namespace in both clusters that home may use in west.
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	testbed.Require(t)
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	t.Cleanup(func() { deletePodsAndClaims(namespace) })
+	namespace := bed.Namespace(t)
+	bed.EmptyAfter(t, namespace)
 	return namespace
-}
-
-// deletePodsAndClaims deletes the pods and claims of a namespace and waits a while for
-// what is behind them in west: with the namespace there home's rights go, too.
-func deletePodsAndClaims(namespace string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	home, west := bed.Home.Client().CoreV1(), bed.West.Client().CoreV1()
-	_ = home.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	_ = home.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	for ctx.Err() == nil {
-		left, err := west.PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
-		if err == nil && len(left.Items) == 0 {
-			return
-		}
-		time.Sleep(await.Often)
-	}
-}
-
-func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	t.Helper()
-	return must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim)
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
 }
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
@@ -132,19 +102,6 @@ func awaitBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) 
 	volume := volumeOf(t, cluster, claim.Spec.VolumeName)
 	require.NotNil(t, volume)
 	return claim, volume
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	var pod *corev1.Pod
-	eventually(t, func() bool {
-		pod = podOf(t, namespace, name)
-		return pod != nil && pod.Status.Phase == corev1.PodRunning
-	}, func() string {
-		return fmt.Sprintf("pod %s/%s does not run\nevents: %v", namespace, name, await.Events(t, bed.Home.Client(), namespace))
-	})
-	return pod.Spec.NodeName
 }
 
 func eventually(t *testing.T, done func() bool, otherwise func() string) {
@@ -348,9 +305,9 @@ func removeAfter(t *testing.T, cluster *testbed.Cluster, namespace, name string)
 // the pod runs.
 func claimAndPod(t *testing.T, namespace, class string, place func(*corev1.Pod) *corev1.Pod) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-	createPod(t, place(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreatePod(t, place(fabric.NewPod(namespace, "db", "data")))
+	bed.AwaitRunning(t, namespace, "db")
 	return claim
 }
 

@@ -29,10 +29,10 @@ func TestASchedulerWithoutTheExtenderDoesNotWaitForAVolumeThatNobodyMakes(t *tes
 		ObjectMeta: metav1.ObjectMeta{Name: "plain-" + rand.String(8)}, Provisioner: "disk.example.com",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	})
-	createClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
 	pod := preferWest(fabric.NewPod(namespace, "db", "data"))
 	pod.Spec.SchedulerName = unasked
-	createPod(t, pod)
+	bed.CreatePod(t, pod)
 	message := await.Event(t, bed.Home.Client(), namespace, "data", "ClaimStaysHome")
 	assert.Contains(t, message, "another node is to be chosen than west, which stands for cluster west, where storage class "+class+
 		" makes no volumes: have kube-scheduler ask Lodestone's extender")

@@ -88,11 +88,11 @@ func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
 			t.Parallel()
 			namespace := refusal.setUp(t)
 			before := claimOf(t, bed.West, namespace, "data")
-			claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-			createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+			bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", refusal.reason), refusal.says)
-			assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+			assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 			awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 			after := claimOf(t, bed.West, namespace, "data")
 			if before == nil {
@@ -113,11 +113,11 @@ func TestClaimsOfOnePodGoHomeTogetherWhenOneIsRefused(t *testing.T) {
 	limitClaims(t, namespace, "1")
 	var claims []*corev1.PersistentVolumeClaim
 	for _, name := range []string{"one", "two", "three"} {
-		claims = append(claims, createClaim(t, fabric.NewClaim(namespace, name, fabric.Class)))
+		claims = append(claims, bed.CreateClaim(t, fabric.NewClaim(namespace, name, fabric.Class)))
 	}
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "one", "two", "three")))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "one", "two", "three")))
 
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	for _, claim := range claims {
 		awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 		assert.Nil(t, claimOf(t, bed.West, namespace, claim.Name))
@@ -128,12 +128,12 @@ func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	twins := watchClaims(t, bed.Home, fabric.Storage)
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), fakeprovisioner.Behavior{FullNodes: []string{"home-1"}})
-	createPod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), "home-1"))
+	bed.CreatePod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), "home-1"))
 
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NoCapacity"), `"home-1"`)
-	assert.Equal(t, "home-2", awaitRunning(t, namespace, "db"))
+	assert.Equal(t, "home-2", bed.AwaitRunning(t, namespace, "db"))
 	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.Equal(t, "home-2", twin.Annotations[keys.SelectedNode])
 	assert.Len(t, twins(twinOf(claim)), 2)
@@ -142,12 +142,12 @@ func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
 func TestPodWaitsAtHomeUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), fakeprovisioner.Behavior{FullNodes: []string{fakeprovisioner.EveryNode}})
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	await.Event(t, bed.Home.Client(), namespace, "data", "NoCapacity")
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 }
 
 // TestBadInputIsToldOnTheClaimAndChangesNothing gives claims a node by hand: for
@@ -231,7 +231,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 			if node == "" {
 				node = "home-1"
 			}
-			claim = createClaim(t, selecting(claim, node))
+			claim = bed.CreateClaim(t, selecting(claim, node))
 
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", row.reason), row.says)
 			if row.refused {
@@ -253,12 +253,12 @@ func TestInvalidClassIsTakenUpOnceItIsMended(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	class := newClass(t, with(keys.LocalClass, "later-"+namespace))
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	await.Event(t, bed.Home.Client(), namespace, "data", "NoRealClass")
 
 	makeClass(t, bed.Home, bed.HomeStorage.Class("later-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 }
 
@@ -273,11 +273,11 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 		Name: node, Labels: map[string]string{"disk": "spare"}, Drivers: map[string]int32{"disk.home.test": 0},
 		Taints: []corev1.Taint{{Key: "spare", Effect: corev1.TaintEffectNoSchedule}},
 	}))
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
 	pod := fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), node)
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "spare", Operator: corev1.TolerationOpExists})
-	createPod(t, pod)
+	bed.CreatePod(t, pod)
 	eventually(t, func() bool {
 		twin := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))
 		return twin != nil && twin.Annotations[keys.SelectedNode] == node
@@ -286,7 +286,7 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 	require.NoError(t, bed.HomeNodes.RemoveNode(t.Context(), node))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NodeGone"), node)
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
-	assert.NotEqual(t, node, awaitRunning(t, namespace, "db"))
+	assert.NotEqual(t, node, bed.AwaitRunning(t, namespace, "db"))
 	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.NotEqual(t, node, twin.Annotations[keys.SelectedNode])
 	for _, warning := range warnings(t, namespace) {
@@ -435,13 +435,13 @@ func TestClaimGoesHomeWhereQuotasAndLimitsOfTheRemoteNamespaceDoNotAllowIt(t *te
 				test.limit(t, namespace)
 				virtual := newClass(t, with(keys.RemoteClass, class))
 				awaitCapacity(t, virtual, fabric.WestNode)
-				claim := createClaim(t, fabric.NewClaim(namespace, "data", virtual))
-				createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+				claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", virtual))
+				bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 				told := await.Event(t, bed.Home.Client(), namespace, "data", test.reason)
 				for _, says := range test.says {
 					assert.Contains(t, told, says)
 				}
-				assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+				assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 				awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 				assert.Nil(t, claimOf(t, bed.West, namespace, "data"))
 			})
@@ -454,12 +454,12 @@ func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	limitTo(t, bed.West, namespace, corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("512Mi")})
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "QuotaExceeded"), "storage-limit")
 	must.Kubectl(t, bed.West, "", "patch", "resourcequota", "-n", namespace, "storage-limit", "-p",
 		`{"spec":{"hard":{"requests.storage":"1Gi"}}}`)
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	awaitBound(t, bed.West, namespace, "data")
 }
 
@@ -470,15 +470,15 @@ func TestClaimGoesElsewhereWhenTheQuotaOfTheStorageNamespaceLeavesNoRoom(t *test
 	real := makeClass(t, bed.Home, bed.HomeStorage.Class("limited-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))
 	limitTo(t, bed.Home, fabric.Storage, corev1.ResourceList{ofClass(real): resource.MustParse("1Gi")})
 	class := newClass(t, with(keys.LocalClass, real))
-	createClaim(t, fabric.NewClaim(namespace, "first", class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "first")))
-	awaitRunning(t, namespace, "one")
-	createClaim(t, fabric.NewClaim(namespace, "data", class))
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "db", "data"), "home-1"))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "first", class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "first")))
+	bed.AwaitRunning(t, namespace, "one")
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "db", "data"), "home-1"))
 	told := await.Event(t, bed.Home.Client(), namespace, "data", "QuotaExceeded")
 	assert.Contains(t, told, "storage-limit")
 	assert.Contains(t, told, fabric.Storage)
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	awaitBound(t, bed.West, namespace, "data")
 }
 
@@ -494,12 +494,12 @@ func TestVirtualClaimsCountInTheQuotasOfTheirNamespace(t *testing.T) {
 		corev1.ResourcePersistentVolumeClaims: resource.MustParse("2"),
 	}
 	limitTo(t, bed.Home, namespace, hard)
-	createClaim(t, sized(fabric.NewClaim(namespace, "home", class), "2Gi"))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "home")))
-	createClaim(t, fabric.NewClaim(namespace, "west", class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "two", "west")))
-	awaitRunning(t, namespace, "one")
-	awaitRunning(t, namespace, "two")
+	bed.CreateClaim(t, sized(fabric.NewClaim(namespace, "home", class), "2Gi"))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "home")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "west", class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "two", "west")))
+	bed.AwaitRunning(t, namespace, "one")
+	bed.AwaitRunning(t, namespace, "two")
 	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "more", class),
 		metav1.CreateOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
