@@ -24,7 +24,10 @@ type before struct {
 
 func prepare(t *testing.T, namespace string) before {
 	t.Helper()
-	b := before{kept: bed.CreateClaim(t, fabric.NewClaim(namespace, "kept", fabric.Class)), doomed: bed.CreateClaim(t, fabric.NewClaim(namespace, "doomed", fabric.Class))}
+	b := before{
+		kept:   bed.CreateClaim(t, fabric.NewClaim(namespace, "kept", fabric.Class)),
+		doomed: bed.CreateClaim(t, fabric.NewClaim(namespace, "doomed", fabric.Class)),
+	}
 	for _, name := range []string{"kept", "doomed"} {
 		bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, name, name)))
 		require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, name))

@@ -105,8 +105,8 @@ func (k Named[T, P]) AskFlags(command *cobra.Command, output *Output) {
 }
 
 // Ask finds the object that args name, has ask ask something of it, and prints that.
-func (k Named[T, P]) Ask(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output Output, args []string, verb string,
-	ask func(ctx context.Context, home *Cluster, one P) (P, error)) error {
+func (k Named[T, P]) Ask(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output Output, args []string,
+	verb string, ask func(ctx context.Context, home *Cluster, one P) (P, error)) error {
 	if err := output.Check(); err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func (k Named[T, P]) ShowFlags(command *cobra.Command, output *Output, scope *Sc
 }
 
 // Show writes the object that args name, or without args those of the scope; what is to be read by people is printed by table.
-func (k Named[T, P]) Show(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output Output, scope Scope, args []string,
-	table func(home *Cluster, namespace string, all []T) error) error {
+func (k Named[T, P]) Show(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output Output, scope Scope,
+	args []string, table func(home *Cluster, namespace string, all []T) error) error {
 	if err := output.Check(); err != nil {
 		return err
 	}
