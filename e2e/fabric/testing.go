@@ -11,6 +11,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -67,4 +68,45 @@ func (f *Fabric) AwaitRunning(t testing.TB, namespace, name string) string {
 		return pod != nil && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
 	}, func() any { return pod }, func() any { return await.Events(t, f.Home.Client(), namespace) })
 	return pod.Spec.NodeName
+}
+
+// Folder returns the folder that stands for the real volume of a claim of home, wherever it is; empty while it has none. Pods must run as
+// processes: see Options.Programs.
+func (f *Fabric) Folder(t testing.TB, namespace, name string) string {
+	t.Helper()
+	claim := await.Claim(t, f.Home.Client(), namespace, name)
+	if claim == nil || claim.Spec.VolumeName == "" {
+		return ""
+	}
+	volume := await.Volume(t, f.Home.Client(), claim.Spec.VolumeName)
+	if volume == nil {
+		return ""
+	}
+	ref, err := backing.RefOf(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := f.West
+	if ref.Cluster == keys.Home {
+		cluster = f.Home
+	}
+	return f.FolderOf(t, cluster, ref.Namespace, ref.Name)
+}
+
+// FolderOf returns the folder that stands for the volume of a real claim of a cluster; empty while it has none.
+func (f *Fabric) FolderOf(t testing.TB, cluster *testbed.Cluster, namespace, name string) string {
+	t.Helper()
+	claim := await.Claim(t, cluster.Client(), namespace, name)
+	if claim == nil || claim.Spec.VolumeName == "" {
+		return ""
+	}
+	volume := await.Volume(t, cluster.Client(), claim.Spec.VolumeName)
+	if volume == nil {
+		return ""
+	}
+	path, err := f.Disks.Of(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

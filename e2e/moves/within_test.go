@@ -80,7 +80,7 @@ func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 	counts(t, folder(t, namespace, "data"), counted(t, folder(t, namespace, "data"))+10)
 }
 
-// inBoth counts in two volumes as script does in one.
+// inBoth counts in two volumes as the application does in one.
 const inBoth = `last() { n=$(tail -n 1 "$1" 2>/dev/null || true); echo "${n:-0}"; }
 one=$(last /data/log); two=$(last /second/log)
 while :; do

@@ -62,16 +62,16 @@ func TestALostHomeIsAdoptedWhereverTheCommandDies(t *testing.T) {
 	same := await.Claim(t, bed.West.Client(), there, "data")
 	assert.Equal(t, kept.UID, same.UID)
 	assert.NotContains(t, same.Finalizers, keys.BackingFinalizer)
-	goesOn(t, there, counted(t, folderOf(t, bed.West, there, "data")))
+	goesOn(t, there, counted(t, bed.FolderOf(t, bed.West, there, "data")))
 	assert.Equal(t, newest[copied], await.Claim(t, bed.West.Client(), copied, "data").Annotations[keys.AdoptedFrom])
 	goesOn(t, copied, counted(t, contentOf(t, bed.West, westDriver, copied, newest[copied])))
 	has := versionIsOfOneMoment(t, pairs, newest[pairs])
 	must.Create(t, bed.West.Client().CoreV1().Pods(pairs), pair(pairs, "own", "data", "wal"))
 	await.Until(t, "a pod of west counts on in both", func() bool {
-		data, wal := folderOf(t, bed.West, pairs, "data"), folderOf(t, bed.West, pairs, "wal")
+		data, wal := bed.FolderOf(t, bed.West, pairs, "data"), bed.FolderOf(t, bed.West, pairs, "wal")
 		return data != "" && wal != "" && counted(t, data) > has && counted(t, wal) > has
 	}, func() any { return await.Events(t, bed.West.Client(), pairs) })
-	assert.NoFileExists(t, filepath.Join(folderOf(t, bed.West, pairs, "data"), "mixed"))
+	assert.NoFileExists(t, filepath.Join(bed.FolderOf(t, bed.West, pairs, "data"), "mixed"))
 	for _, namespace := range []string{copied, pairs, there} {
 		bounds := must.Kubectl(t, bed.West, "", "get", "resourcequotas,limitranges", "-n", namespace, "-l", keys.HomeID+"="+home, "-o", "name")
 		assert.Empty(t, bounds)

@@ -403,7 +403,7 @@ func (l *life) claims(t *testing.T, made *v1alpha1.VolumeReplica) (uids []types.
 	t.Helper()
 	for _, name := range made.Spec.Claims {
 		uids = append(uids, await.Claim(t, bed.Home.Client(), l.namespace, name).UID)
-		folders = append(folders, folderBehind(t, l.namespace, name))
+		folders = append(folders, bed.Folder(t, l.namespace, name))
 	}
 	return uids, folders
 }

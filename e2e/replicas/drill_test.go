@@ -41,7 +41,7 @@ func drilled(t *testing.T, namespace, claim string) (had int, at string) {
 	t.Helper()
 	var lines []string
 	await.Until(t, "the pod of "+claim+" writes on", func() bool {
-		if at = folderBehind(t, namespace, claim); at == "" {
+		if at = bed.Folder(t, namespace, claim); at == "" {
 			return false
 		}
 		data, err := os.ReadFile(filepath.Join(at, "log"))

@@ -29,7 +29,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// freezableScript counts as script does, and stands still while /hook/freeze exists, of which it says so by /hook/frozen.
+// freezableScript counts as the application does, and stands still while /hook/freeze exists, of which it says so by /hook/frozen.
 const freezableScript = `echo $$ > /hook/pid; rm -f /hook/frozen
 n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
 while :; do
@@ -59,7 +59,7 @@ func countsUnlessFrozen(t *testing.T, namespace, cluster string) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
 	must.Create(t, core.PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", virtual))
-	pod := counter(namespace, "")
+	pod := application(namespace, "")
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
 	pod.Spec.Containers[0].Command[2] = freezableScript
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "hook", VolumeSource: corev1.VolumeSource{

@@ -136,7 +136,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	assert.Contains(t, out, "with data-drill and wal-drill in place of data and wal, is scheduled to cluster west")
 	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pair(namespace, "drill", "data-drill", "wal-drill"))
 	await.Until(t, "the drill counts on", func() bool {
-		data, wal := folderBehind(t, namespace, "data-drill"), folderBehind(t, namespace, "wal-drill")
+		data, wal := bed.Folder(t, namespace, "data-drill"), bed.Folder(t, namespace, "wal-drill")
 		return data != "" && wal != "" && counted(t, data) > has+5 && counted(t, wal) > has+5
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "drill")
@@ -149,7 +149,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	only.Spec.Claims = []string{"data"}
 	assert.Contains(t, inPhase(t, failOver(t, "only", only, "", v1alpha1.FenceProven), v1alpha1.MoveFailed).Status.Message,
 		"has claims data, wal at one moment, and they fail over together: name all of them, and no other")
-	lost := [2]string{folder(t, namespace), folderBehind(t, namespace, "wal")}
+	lost := [2]string{folder(t, namespace), bed.Folder(t, namespace, "wal")}
 	code, out, said = plugin(t, append([]string{"failover", "wal", "--yes", "-o", "name"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, said, `has a copy of claims "data", "wal", `)
@@ -161,7 +161,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	assert.Greater(t, diverged, has)
 	beyond(t, namespace, has)
 	for i, name := range []string{"data", "wal"} {
-		at := folderBehind(t, namespace, name)
+		at := bed.Folder(t, namespace, name)
 		assert.NotEqual(t, lost[i], at)
 		assert.True(t, strings.HasPrefix(at, filepath.Join(bed.Disks.Root, westDriver)), at)
 	}
@@ -172,7 +172,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	code, _, said = plugin(t, append([]string{"failback", "data", "--keep-source-for", "0s"}, as...)...)
 	require.Zero(t, code, said)
 	beyond(t, namespace, atWest)
-	assert.Equal(t, [2]string{folder(t, namespace), folderBehind(t, namespace, "wal")}, lost)
+	assert.Equal(t, [2]string{folder(t, namespace), bed.Folder(t, namespace, "wal")}, lost)
 	_, err = os.Stat(filepath.Join(lost[0], "mixed"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	act(t, over, v1alpha1.ActionFinalize)

@@ -24,9 +24,9 @@ import (
 // goesOn has a pod of west itself count in a claim there, and returns how far it has counted once it is beyond a number.
 func goesOn(t *testing.T, namespace string, number int) (n int) {
 	t.Helper()
-	must.Create(t, bed.West.Client().CoreV1().Pods(namespace), counter(namespace, "own"))
+	must.Create(t, bed.West.Client().CoreV1().Pods(namespace), application(namespace, "own"))
 	await.Until(t, "a pod of west counts on", func() bool {
-		if at := folderOf(t, bed.West, namespace, "data"); at != "" {
+		if at := bed.FolderOf(t, bed.West, namespace, "data"); at != "" {
 			n = counted(t, at)
 		}
 		return n > number
@@ -132,7 +132,7 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	assert.Equal(t, before.UID, kept.UID)
 	assert.NotContains(t, kept.Finalizers, keys.BackingFinalizer)
 	assert.NotContains(t, kept.Labels, keys.HomeID)
-	had := counted(t, folderOf(t, bed.West, there, "data"))
+	had := counted(t, bed.FolderOf(t, bed.West, there, "data"))
 	goesOn(t, there, had)
 	made := await.Claim(t, bed.West.Client(), copied, "data")
 	version := counted(t, contentOf(t, bed.West, westDriver, copied, made.Annotations[keys.AdoptedFrom]))
@@ -140,8 +140,8 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	goesOn(t, copied, version)
 	homeComesBack(t, home)
 	for namespace, uid := range map[string]types.UID{copied: made.UID, there: kept.UID} {
-		number := counted(t, folderOf(t, bed.West, namespace, "data"))
-		await.Until(t, "the pod of west still counts", func() bool { return counted(t, folderOf(t, bed.West, namespace, "data")) > number })
+		number := counted(t, bed.FolderOf(t, bed.West, namespace, "data"))
+		await.Until(t, "the pod of west still counts", func() bool { return counted(t, bed.FolderOf(t, bed.West, namespace, "data")) > number })
 		claim := await.Claim(t, bed.West.Client(), namespace, "data")
 		assert.Equal(t, uid, claim.UID)
 		assert.Nil(t, claim.DeletionTimestamp)

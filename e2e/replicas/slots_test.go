@@ -75,7 +75,7 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	// whole checks that the newest version is whole, and returns how far the application had counted in it.
 	whole := func(now *v1alpha1.VolumeReplica) int {
 		t.Helper()
-		has := counted(t, folderOf(t, bed.West, namespace, slotWith(t, bed.West, made, now.Status.Standbys[0].Versions[0].Name).Name))
+		has := counted(t, bed.FolderOf(t, bed.West, namespace, slotWith(t, bed.West, made, now.Status.Standbys[0].Versions[0].Name).Name))
 		assert.LessOrEqual(t, len(now.Status.Standbys[0].Versions), 2)
 		return has
 	}
@@ -105,7 +105,7 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 
 	now = pause(t, made)
 	slot := slotWith(t, bed.West, made, now.Status.Standbys[0].Versions[0].Name)
-	at := folderOf(t, bed.West, namespace, slot.Name)
+	at := bed.FolderOf(t, bed.West, namespace, slot.Name)
 	has := counted(t, at)
 	over := inPhase(t, failOver(t, "over", made, "", v1alpha1.FenceProven), v1alpha1.MoveRetain)
 	assert.Equal(t, at, folder(t, namespace), "the claim gets the slot itself")
@@ -161,7 +161,7 @@ func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 	newest := now.Status.Standbys[0].Versions[0].Name
 	slot := slotWith(t, bed.Home, made, newest)
 	assert.Equal(t, fabric.Storage, slot.Namespace)
-	has := counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name))
+	has := counted(t, bed.FolderOf(t, bed.Home, slot.Namespace, slot.Name))
 
 	// An abort that comes too late changes nothing: then the claim has the slot.
 	over := failOver(t, "aborted", made, "", v1alpha1.FenceProven)
@@ -177,7 +177,7 @@ func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 		assert.NotContains(t, same.Labels, keys.MoveOf)
 		assert.NotContains(t, same.Labels, keys.ClaimUID)
 		assert.NotContains(t, same.Finalizers, keys.BackingFinalizer)
-		assert.Equal(t, has, counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name)))
+		assert.Equal(t, has, counted(t, bed.FolderOf(t, bed.Home, slot.Namespace, slot.Name)))
 		over = failOver(t, "over", made, newest, v1alpha1.FenceProven)
 	}
 	inPhase(t, over, v1alpha1.MoveRetain)
@@ -199,7 +199,7 @@ func TestAClaimThatHasGrownSinceItsVersionGetsTheSlotAndThenTheRoom(t *testing.T
 	sealed(t, made, time.Time{})
 	now := pause(t, made)
 	slot := slotWith(t, bed.Home, made, now.Status.Standbys[0].Versions[0].Name)
-	has := counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name))
+	has := counted(t, bed.FolderOf(t, bed.Home, slot.Namespace, slot.Name))
 
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
 	must.Patch(t, claims, "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,13 +22,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/counter"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
 	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -182,20 +181,10 @@ func (b *bed) claims(t *testing.T, names ...string) {
 	}
 }
 
-// script counts in a file, on from its last number; the other file is what a move takes its time for.
-const script = `[ -e /data/bulk ] || dd if=/dev/urandom of=/data/bulk bs=64k count=96 2>/dev/null
-n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
-while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.05; done`
-
-// application counts in a claim.
+// application counts in a claim; its other file is what a move takes its time for.
 func application(claim string) *corev1.Pod {
-	pod := fabric.NewPod(shop, claim, claim)
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
-	pod.Spec.Containers = []corev1.Container{{
-		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
-		VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/data"}},
-	}}
-	return pod
+	return counter.Pod(shop, claim, claim, "[ -e /data/bulk ] || dd if=/dev/urandom of=/data/bulk bs=64k count=96 2>/dev/null\n"+
+		counter.Script("0.05"))
 }
 
 // inWest has a pod run in west.
@@ -263,55 +252,16 @@ func (b *bed) counts(t *testing.T, claim string) {
 	t.Helper()
 	var last int
 	counted := func() int {
-		path := b.folder(t, claim)
-		if path == "" {
+		folder := b.Folder(t, shop, claim)
+		if folder == "" {
 			return 0
 		}
-		content, err := os.ReadFile(filepath.Join(path, "log"))
-		if os.IsNotExist(err) {
-			return 0
-		}
-		require.NoError(t, err)
-		lines := strings.Split(string(content), "\n")
-		for i, line := range lines[:len(lines)-1] { // the last one is being written
-			require.Equal(t, strconv.Itoa(i+1), line, "line %d of %s", i+1, path)
-		}
-		return len(lines) - 1
+		return counter.Counted(t, folder)
 	}
 	begun := counted()
 	await.Until(t, "the application of "+claim+" counts on", func() bool { last = counted(); return last > begun+20 },
 		func() any { return fmt.Sprintf("from %d to %d", begun, last) }, func() any { return await.Events(t, b.Home.Client(), shop) },
 		func() any { return await.Events(t, b.West.Client(), shop) })
-}
-
-// folder is the folder that stands for the volume of a claim; empty while it has none.
-func (b *bed) folder(t *testing.T, claim string) string {
-	t.Helper()
-	found := await.Claim(t, b.Home.Client(), shop, claim)
-	if found == nil || found.Spec.VolumeName == "" {
-		return ""
-	}
-	volume := await.Volume(t, b.Home.Client(), found.Spec.VolumeName)
-	if volume == nil {
-		return ""
-	}
-	ref, err := backing.RefOf(volume)
-	require.NoError(t, err)
-	cluster := b.West
-	if ref.Cluster == keys.Home {
-		cluster = b.Home
-	}
-	behind := await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
-	if behind == nil || behind.Spec.VolumeName == "" {
-		return ""
-	}
-	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
-	if real == nil {
-		return ""
-	}
-	path, err := b.Disks.Of(real)
-	require.NoError(t, err)
-	return path
 }
 
 // serves makes new claims, at home and in west, and uses them.
