@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -26,8 +27,7 @@ func class(t *testing.T, provisioner string) string {
 	t.Helper()
 	made := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "class-" + rand.String(6)}, Provisioner: provisioner}
 	classes := bed.West.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), made, create)
-	require.NoError(t, err)
+	must.Create(t, classes, made)
 	t.Cleanup(func() { assert.NoError(t, classes.Delete(context.Background(), made.Name, remove)) })
 	return made.Name
 }
@@ -41,8 +41,7 @@ func ownersVolume(t *testing.T, class string) string {
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 		PersistentVolumeSource:        corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/"}},
 	}}
-	_, err := bed.West.Client().CoreV1().PersistentVolumes().Create(t.Context(), volume, create)
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().PersistentVolumes(), volume)
 	t.Cleanup(func() {
 		assert.NoError(t, bed.West.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, remove))
 	})
@@ -104,20 +103,18 @@ func TestAClaimOfAHomeClusterGetsNoVolumeOfTheOwner(t *testing.T) {
 	x.admitted(own, fabric.WestNow)
 	x.change(func(home *remotev1alpha1.HomeCluster) { home.Spec.StorageClasses = nil })
 	x.refuses(own, static)
-	_, err := bed.West.Kubectl(t.Context(), "", "label", "namespace", own, keys.ExistingVolumes+"="+keys.ExistingVolumesAllowed)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "label", "namespace", own, keys.ExistingVolumes+"="+keys.ExistingVolumesAllowed)
 	x.admitted(own, static)
 
 	// In whatever other way it is asked for.
 	shadow := x.newShadow(own, "thief")
 	shadow.Spec.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: x.claim(own, func(*corev1.PersistentVolumeClaimSpec) {}).Spec}}}}}
-	_, err = x.remote.ShadowPods(own).Create(t.Context(), shadow, create)
+	_, err := x.remote.ShadowPods(own).Create(t.Context(), shadow, create)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "generic ephemeral volumes")
 	// Nor does the agent make the pod, whoever made the ShadowPod.
-	_, err = bed.Agents.ShadowPods(own).Create(t.Context(), shadow, create)
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.ShadowPods(own), shadow)
 	x.pending(own, "thief", "NotAllowed", "generic ephemeral volume")
 	assert.Nil(t, podOf(t, own, "thief"))
 }
@@ -128,14 +125,12 @@ func TestAnUpgradeHoldsClaimsUpOnlyUntilTheAgentRuns(t *testing.T) {
 	x := newTenant(t, nil)
 	own := x.namespace()
 	claims := x.client.CoreV1().PersistentVolumeClaims(own)
-	_, err := claims.Create(t.Context(), x.newClaim(own, "older"), create)
-	require.NoError(t, err)
+	must.Create(t, claims, x.newClaim(own, "older"))
 	t.Run("before the agent of this version runs", func(t *testing.T) {
 		withoutAgent(t)
-		_, err := bed.West.Kubectl(t.Context(), "", "annotate", "namespace", own, keys.StorageClasses+"-")
-		require.NoError(t, err)
+		must.Kubectl(t, bed.West, "", "annotate", "namespace", own, keys.StorageClasses+"-")
 		x.refuses(own, fabric.WestNow)
-		_, err = claims.Patch(t.Context(), "older", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`),
+		_, err := claims.Patch(t.Context(), "older", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`),
 			metav1.PatchOptions{})
 		if !apierrors.IsForbidden(err) || !assert.NotContains(t, err.Error(), "storageClasses") {
 			assert.NoError(t, err, "what is there can be changed")

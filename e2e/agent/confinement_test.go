@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/deploy/remote/home"
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -30,7 +31,7 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 	admission := bed.West.Client().AdmissionregistrationV1()
 	t.Cleanup(func() { confine(t) })
 
-	require.NoError(t, admission.ValidatingAdmissionPolicyBindings().Delete(t.Context(), "lodestone-home", remove))
+	must.Delete(t, admission.ValidatingAdmissionPolicyBindings(), "lodestone-home")
 	late := "ns-" + rand.String(6)
 	x.request(late)
 	assert.Contains(t, x.told(late, "NotConfined"), "ValidatingAdmissionPolicyBinding lodestone-home is missing")
@@ -38,8 +39,7 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 	assert.Equal(t, metav1.ConditionTrue, x.condition(before).Status)
 	bound(t, before)
 	// What starts a look at the home cluster, whose rights stay.
-	_, err := bed.West.Kubectl(t.Context(), "", "annotate", "namespace", x.tenantNamespace(), "a=b")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "annotate", "namespace", x.tenantNamespace(), "a=b")
 	eventually(t, "the owner is told", func() error {
 		home, err := bed.Agents.HomeClusters().Get(t.Context(), x.id, get)
 		if err != nil {
@@ -58,16 +58,14 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 	policies, bindings := admission.ValidatingAdmissionPolicies(), admission.ValidatingAdmissionPolicyBindings()
 	ofPolicy := func(change func(*admissionv1.ValidatingAdmissionPolicy)) func() error {
 		return func() error {
-			policy, err := policies.Get(t.Context(), "lodestone-home", get)
-			require.NoError(t, err)
+			policy := must.Get(t, policies, "lodestone-home")
 			change(policy)
 			return second(policies.Update(t.Context(), policy, metav1.UpdateOptions{}))
 		}
 	}
 	ofBinding := func(change func(*admissionv1.ValidatingAdmissionPolicyBinding)) func() error {
 		return func() error {
-			binding, err := bindings.Get(t.Context(), "lodestone-home", get)
-			require.NoError(t, err)
+			binding := must.Get(t, bindings, "lodestone-home")
 			change(binding)
 			return second(bindings.Update(t.Context(), binding, metav1.UpdateOptions{}))
 		}
@@ -92,8 +90,7 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 	} {
 		require.NoError(t, change(), what)
 		id := "h" + rand.String(6)
-		_, err := bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}, create)
-		require.NoError(t, err)
+		must.Create(t, bed.Agents.HomeClusters(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}})
 		eventually(t, "the new home cluster is told, when "+what, func() error {
 			home, err := bed.Agents.HomeClusters().Get(t.Context(), id, get)
 			if err != nil {
@@ -106,14 +103,12 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 			return nil
 		})
 		mine := metav1.ListOptions{LabelSelector: keys.HomeID + "=" + id}
-		roles, err := bed.West.Client().RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), mine)
-		require.NoError(t, err)
-		wide, err := bed.West.Client().RbacV1().ClusterRoleBindings().List(t.Context(), mine)
-		require.NoError(t, err)
+		roles := must.List(t, bed.West.Client().RbacV1().RoleBindings(metav1.NamespaceAll), mine)
+		wide := must.List(t, bed.West.Client().RbacV1().ClusterRoleBindings(), mine)
 		assert.Empty(t, roles.Items, what)
 		assert.Empty(t, wide.Items, what)
 		// What somebody added to the binding would outlive that it is applied.
-		require.NoError(t, bindings.Delete(t.Context(), "lodestone-home", remove))
+		must.Delete(t, bindings, "lodestone-home")
 		confine(t)
 		require.NoError(t, bed.AwaitTenant(t.Context(), id))
 	}
@@ -124,15 +119,14 @@ func TestNoRightsAreGivenWhereHomesAreNotConfined(t *testing.T) {
 func TestNoRightsAreGivenWhereThePolicyCannotBeTried(t *testing.T) {
 	testbed.Require(t)
 	bindings := bed.West.Client().RbacV1().RoleBindings("lodestone-remote")
-	marker, err := bindings.Get(t.Context(), "lodestone-marker", get)
-	require.NoError(t, err)
+	marker := must.Get(t, bindings, "lodestone-marker")
 	marker.ResourceVersion, marker.UID = "", ""
 	putBack := func() {
 		_, err := bindings.Create(context.WithoutCancel(t.Context()), marker, create)
 		assert.True(t, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
 	}
 	t.Cleanup(putBack)
-	require.NoError(t, bindings.Delete(t.Context(), marker.Name, remove))
+	must.Delete(t, bindings, marker.Name)
 	await.Until(t, "the marker has no rights", func() bool {
 		said, err := bed.West.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -143,16 +137,13 @@ func TestNoRightsAreGivenWhereThePolicyCannotBeTried(t *testing.T) {
 		return err == nil && !said.Status.Allowed
 	})
 	// A policy that was tried is not tried again before it changes.
-	_, err = bed.West.Kubectl(t.Context(), "", "annotate", "validatingadmissionpolicy", "lodestone-home", "--overwrite",
-		"note="+rand.String(6))
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "annotate", "validatingadmissionpolicy", "lodestone-home", "--overwrite", "note="+rand.String(6))
 
 	id := "h" + rand.String(6)
-	_, err = bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}, create)
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.HomeClusters(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}})
 	x := tenant{t: t, id: id}
 	assert.Contains(t, x.homeCondition(remotev1alpha1.Ready, metav1.ConditionFalse, "NotConfined"), "lodestone-marker")
-	_, err = bed.West.Client().RbacV1().RoleBindings(x.tenantNamespace()).Get(t.Context(), "lodestone-home-tenant", get)
+	_, err := bed.West.Client().RbacV1().RoleBindings(x.tenantNamespace()).Get(t.Context(), "lodestone-home-tenant", get)
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 	putBack()
 	require.NoError(t, bed.AwaitTenant(t.Context(), id))

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -24,9 +25,7 @@ import (
 
 func volumeOf(t *testing.T, name string) *corev1.PersistentVolume {
 	t.Helper()
-	volume, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, get)
-	require.NoError(t, err)
-	return volume
+	return must.Get(t, bed.West.Client().CoreV1().PersistentVolumes(), name)
 }
 
 // data makes a shadow as home does, waits until it is bound, and returns it and
@@ -55,7 +54,7 @@ func (x tenant) data(namespace, name string, changes ...func(*corev1.PersistentV
 // take deletes a claim as the owner of the cluster does.
 func take(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
-	require.NoError(t, bed.West.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(t.Context(), claim.Name, remove))
+	must.Delete(t, bed.West.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name)
 }
 
 // unhealed says what is missing until another claim is bound to the volume of old,
@@ -78,8 +77,7 @@ func unhealed(t *testing.T, old *corev1.PersistentVolumeClaim, volume *corev1.Pe
 func healed(t *testing.T, old *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	eventually(t, old.Name+" is made anew", func() error { return unhealed(t, old, volume) })
-	claim, err := bed.West.Client().CoreV1().PersistentVolumeClaims(old.Namespace).Get(t.Context(), old.Name, get)
-	require.NoError(t, err)
+	claim := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(old.Namespace), old.Name)
 	assert.Equal(t, volume.Name, claim.Spec.VolumeName)
 	assert.Equal(t, old.Labels, claim.Labels)
 	assert.Equal(t, notes(old), notes(claim))
@@ -104,12 +102,10 @@ func (x tenant) release(claim *corev1.PersistentVolumeClaim) {
 	x.t.Helper()
 	claims := x.client.CoreV1().PersistentVolumeClaims(claim.Namespace)
 	if claim.DeletionTimestamp == nil {
-		defer func() { require.NoError(x.t, claims.Delete(x.t.Context(), claim.Name, remove)) }()
+		defer func() { must.Delete(x.t, claims, claim.Name) }()
 	}
-	_, err := claims.Patch(x.t.Context(), claim.Name, types.StrategicMergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, claim.UID, keys.BackingFinalizer),
-		metav1.PatchOptions{})
-	require.NoError(x.t, err)
+	must.Patch(x.t, claims, claim.Name, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, claim.UID, keys.BackingFinalizer))
 }
 
 func TestAShadowThatSomebodyDeletesIsMadeAnew(t *testing.T) {
@@ -143,7 +139,7 @@ func TestShadowsComeBackWithTheirNamespace(t *testing.T) {
 	one, first := x.data(namespace, "one")
 	two, second := x.data(namespace, "two")
 	uid := namespaceOf(t, namespace).UID
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	healed(t, one, first)
 	healed(t, two, second)
 	assert.NotEqual(t, uid, namespaceOf(t, namespace).UID)
@@ -170,7 +166,7 @@ func TestAShadowThatAPodUsesIsMadeAnewAfterIt(t *testing.T) {
 	})
 	// Its successor waits until the claim is there again.
 	x.shadow(namespace, "next", uses)
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "db", remove))
+	must.Delete(t, x.remote.ShadowPods(namespace), "db")
 	x.goes(namespace, "db")
 	healed(t, claim, volume)
 	x.runs(namespace, "next")
@@ -183,8 +179,7 @@ func TestWhatIsNotHealed(t *testing.T) {
 	stays := func(claim *corev1.PersistentVolumeClaim) {
 		t.Helper()
 		await.Always(t, "claim "+claim.Name+" and its data stay as they are", func() bool {
-			now, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), claim.Name, get)
-			require.NoError(t, err)
+			now := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), claim.Name)
 			volume := volumeOf(t, claim.Spec.VolumeName)
 			return now.UID == claim.UID && volume.Labels[keys.Healing] == "" &&
 				volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
@@ -204,7 +199,7 @@ func TestWhatIsNotHealed(t *testing.T) {
 	x.given(namespace)
 	claim = healed(t, claim, volume)
 
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	told := await.Event(t, bed.West.Client(), metav1.NamespaceDefault, volume.Name, "NotHealed")
 	assert.Contains(t, told, "claim unpublished", "the owner is told what keeps the namespace")
 	stays(claim)
@@ -222,7 +217,7 @@ func TestHealingSurvivesAnAgentThatDiesWithEachWrite(t *testing.T) {
 	take(t, claim)
 	lives(t, []string{x.id, namespace}, "the claim is made anew", func() error { return unhealed(t, claim, volume) })
 	claim = healed(t, claim, volume)
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, remove))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	lives(t, []string{x.id, namespace}, "the namespace and its claim are made anew", func() error { return unhealed(t, claim, volume) })
 	healed(t, claim, volume)
 }
@@ -247,13 +242,11 @@ func TestAHomeClusterCopiesItsClaimsAndBringsThemInStep(t *testing.T) {
 		})
 		return handle
 	}
-	_, err := claims.Create(t.Context(), x.newClaim(own, "data"), create)
-	require.NoError(t, err)
+	must.Create(t, claims, x.newClaim(own, "data"))
 	source := handleOf("data")
 	copied := x.newClaim(own, "copy")
 	copied.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
-	_, err = claims.Create(t.Context(), copied, create)
-	require.NoError(t, err)
+	must.Create(t, claims, copied)
 	handle := handleOf("copy")
 	for _, volume := range bed.WestStorage.VolumesOf(own) {
 		if volume.Handle == handle {
@@ -312,11 +305,9 @@ spec:
 
 func TestAHomeClusterTakesSnapshotsOfItsOwnClaimsOnly(t *testing.T) {
 	testbed.Require(t)
-	_, err := bed.West.Kubectl(t.Context(), snapshots, "apply", "-f", "-")
-	require.NoError(t, err)
-	_, err = bed.West.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/volumesnapshots.snapshot.storage.k8s.io",
+	must.Kubectl(t, bed.West, snapshots, "apply", "-f", "-")
+	must.Kubectl(t, bed.West, "", "wait", "--for=condition=Established", "crd/volumesnapshots.snapshot.storage.k8s.io",
 		"crd/volumegroupsnapshots.groupsnapshot.storage.k8s.io", "--timeout=30s")
-	require.NoError(t, err)
 	x, other := newTenant(t, nil), newTenant(t, nil)
 	own, foreign := x.namespace(), other.namespace()
 	post := func(api, kind, resource, namespace, name, home, source string) error {

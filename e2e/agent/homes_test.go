@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -47,13 +48,12 @@ func TestARemovedHomeClusterKeepsItsDataAndNothingElse(t *testing.T) {
 	other.shadow(theirs, "web", nil)
 	x.shadow(empty, "web", nil)
 	x.shadow(full, "db", nil)
-	_, err := x.client.CoreV1().PersistentVolumeClaims(full).Create(t.Context(), x.newClaim(full, "data"), create)
-	require.NoError(t, err)
+	must.Create(t, x.client.CoreV1().PersistentVolumeClaims(full), x.newClaim(full, "data"))
 	x.runs(empty, "web")
 	x.runs(full, "db")
 	kept := other.runs(theirs, "web")
 
-	require.NoError(t, bed.Agents.HomeClusters().Delete(t.Context(), x.id, remove))
+	must.Delete(t, bed.Agents.HomeClusters(), x.id)
 	eventually(t, "home's token is worth nothing", func() error {
 		if err := second(x.client.CoreV1().Nodes().List(t.Context(), list)); !apierrors.IsUnauthorized(err) && !apierrors.IsForbidden(err) {
 			return fmt.Errorf("answer %w", err)
@@ -69,13 +69,11 @@ func TestARemovedHomeClusterKeepsItsDataAndNothingElse(t *testing.T) {
 		}
 		return nil
 	})
-	claim, err := bed.West.Client().CoreV1().PersistentVolumeClaims(full).Get(t.Context(), "data", get)
-	require.NoError(t, err)
+	claim := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(full), "data")
 	assert.Nil(t, claim.DeletionTimestamp)
 
 	// The owner keeps the namespace as its own.
-	_, err = bed.West.Kubectl(t.Context(), "", "label", "namespace", full, keys.HomeID+"-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "label", "namespace", full, keys.HomeID+"-")
 	x.goesHome()
 	assert.Nil(t, namespaceOf(t, full).DeletionTimestamp)
 	assert.Equal(t, kept.UID, podOf(t, theirs, "web").UID, "other homes are not touched")
@@ -89,11 +87,11 @@ func TestARemovedHomeClusterKeepsItsDataAndNothingElse(t *testing.T) {
 func TestWhatAHomeClusterHasIsKept(t *testing.T) {
 	x := newTenant(t, nil)
 	client := bed.West.Client()
-	require.NoError(t, client.RbacV1().ClusterRoleBindings().Delete(t.Context(), "lodestone-home-reader:"+x.id, remove))
-	require.NoError(t, client.RbacV1().ClusterRoles().Delete(t.Context(), "lodestone-home:"+x.id, remove))
-	require.NoError(t, client.RbacV1().RoleBindings(x.tenantNamespace()).Delete(t.Context(), "lodestone-home-tenant", remove))
-	require.NoError(t, client.CoordinationV1().Leases(x.tenantNamespace()).Delete(t.Context(), keys.HeartbeatLease, remove))
-	require.NoError(t, client.CoreV1().ServiceAccounts(x.tenantNamespace()).Delete(t.Context(), keys.HomeAccount, remove))
+	must.Delete(t, client.RbacV1().ClusterRoleBindings(), "lodestone-home-reader:"+x.id)
+	must.Delete(t, client.RbacV1().ClusterRoles(), "lodestone-home:"+x.id)
+	must.Delete(t, client.RbacV1().RoleBindings(x.tenantNamespace()), "lodestone-home-tenant")
+	must.Delete(t, client.CoordinationV1().Leases(x.tenantNamespace()), keys.HeartbeatLease)
+	must.Delete(t, client.CoreV1().ServiceAccounts(x.tenantNamespace()), keys.HomeAccount)
 	eventually(t, "its account is back", func() error {
 		return second(client.CoreV1().ServiceAccounts(x.tenantNamespace()).Get(t.Context(), keys.HomeAccount, get))
 	})
@@ -116,8 +114,7 @@ func newHome(t *testing.T, id string, mutate func(*remotev1alpha1.HomeCluster)) 
 	home := &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: id}}
 	home.Spec.Namespaces.Names = []string{"*"}
 	mutate(home)
-	_, err := bed.Agents.HomeClusters().Create(t.Context(), home, create)
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.HomeClusters(), home)
 	return tenant{t: t, id: id}
 }
 
@@ -132,7 +129,7 @@ func TestANamespaceOfTheTenantsNameIsNotTakenOver(t *testing.T) {
 	_, err := bed.West.Client().CoreV1().ServiceAccounts(namespace.Name).Get(t.Context(), keys.HomeAccount, get)
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
 
-	require.NoError(t, bed.Agents.HomeClusters().Delete(t.Context(), id, remove))
+	must.Delete(t, bed.Agents.HomeClusters(), id)
 	eventually(t, "the HomeCluster is gone", func() error {
 		if err := second(bed.Agents.HomeClusters().Get(t.Context(), id, get)); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("answer %w", err)
@@ -357,7 +354,7 @@ func TestATemplateThatIsNoneHindersNobody(t *testing.T) {
 	other.runs(good, "web")
 
 	// And they keep no HomeCluster.
-	require.NoError(t, bed.Agents.HomeClusters().Delete(t.Context(), hostile.id, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Agents.HomeClusters(), hostile.id)
 	eventually(t, "the HomeCluster is gone", func() error {
 		if err := second(bed.Agents.HomeClusters().Get(t.Context(), hostile.id, get)); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("answer %w", err)
@@ -380,12 +377,10 @@ func TestAHomeClusterGetsNamespacesAndPods(t *testing.T) {
 	assert.Equal(t, pod.UID, x.phase(namespace, "web", remotev1alpha1.ShadowPodCreated).Status.PodUID)
 
 	// Changes of the template are carried; what others wrote stays.
-	_, err := bed.West.Kubectl(t.Context(), "", "annotate", "pod", "-n", namespace, "web", "example.com/by=another")
-	require.NoError(t, err)
-	_, err = x.remote.ShadowPods(namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(`[
+	must.Kubectl(t, bed.West, "", "annotate", "pod", "-n", namespace, "web", "example.com/by=another")
+	must.Patch(t, x.remote.ShadowPods(namespace), "web", types.JSONPatchType, []byte(`[
 		{"op":"replace","path":"/spec/pod/metadata/labels","value":{"tier":"front"}},
-		{"op":"replace","path":"/spec/pod/spec/containers/0/image","value":"app:2"}]`), metav1.PatchOptions{})
-	require.NoError(t, err)
+		{"op":"replace","path":"/spec/pod/spec/containers/0/image","value":"app:2"}]`))
 	eventually(t, "the change is carried", func() error {
 		pod = x.runs(namespace, "web")
 		if pod.Spec.Containers[0].Image != "app:2" || pod.Labels["tier"] != "front" || pod.Labels["app"] != "" {
@@ -396,6 +391,6 @@ func TestAHomeClusterGetsNamespacesAndPods(t *testing.T) {
 	assert.Equal(t, "another", pod.Annotations["example.com/by"])
 	assert.Equal(t, string(shadow.Spec.Home.UID), pod.Labels[keys.PodUID])
 
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	must.Delete(t, x.remote.ShadowPods(namespace), "web")
 	x.goes(namespace, "web")
 }

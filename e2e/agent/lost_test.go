@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -34,14 +35,14 @@ func restart(policy corev1.RestartPolicy) func(*remotev1alpha1.ShadowPod) {
 
 func deletePod(t *testing.T, namespace, name string) {
 	t.Helper()
-	require.NoError(t, bed.West.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Pods(namespace), name)
 }
 
 func (x tenant) staysLost(namespace, name string) {
 	x.t.Helper()
 	x.phase(namespace, name, remotev1alpha1.ShadowPodLost)
 	await.Never(x.t, "no pod is made any more", func() bool { return podOf(x.t, namespace, name) != nil })
-	require.NoError(x.t, x.remote.ShadowPods(namespace).Delete(x.t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(x.t, x.remote.ShadowPods(namespace), name)
 	x.goes(namespace, name)
 }
 
@@ -126,10 +127,8 @@ func TestAShadowPodWaitsForAPodOfADeadNode(t *testing.T) {
 	revive := func() { require.NoError(t, bed.WestNodes.SetAlive(pod.Spec.NodeName, true)) }
 	t.Cleanup(revive)
 	// With no patience at all, as after kubectl delete --force at home.
-	_, err := x.remote.ShadowPods(namespace).Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"gracePeriodSeconds":0}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	must.Patch(t, x.remote.ShadowPods(namespace), "web", types.MergePatchType, []byte(`{"spec":{"gracePeriodSeconds":0}}`))
+	must.Delete(t, x.remote.ShadowPods(namespace), "web")
 	eventually(t, "the pod is asked to end", func() error {
 		if now := podOf(t, namespace, "web"); now == nil || now.DeletionTimestamp == nil {
 			return fmt.Errorf("pod %+v", now)
@@ -137,8 +136,7 @@ func TestAShadowPodWaitsForAPodOfADeadNode(t *testing.T) {
 		return nil
 	})
 	await.Never(t, "the ShadowPod goes before its pod", func() bool {
-		shadow, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), "web", metav1.GetOptions{})
-		require.NoError(t, err)
+		shadow := must.Get(t, bed.Agents.ShadowPods(namespace), "web")
 		return podOf(t, namespace, "web") == nil || !assert.Contains(t, shadow.Finalizers, keys.ShadowPodFinalizer)
 	})
 	revive()
@@ -156,7 +154,7 @@ func TestAShorterGracePeriodIsCarriedToAPodThatIsEnding(t *testing.T) {
 	require.NoError(t, bed.WestNodes.SetAlive(pod.Spec.NodeName, false))
 	revive := func() { require.NoError(t, bed.WestNodes.SetAlive(pod.Spec.NodeName, true)) }
 	t.Cleanup(revive)
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "slow", metav1.DeleteOptions{}))
+	must.Delete(t, x.remote.ShadowPods(namespace), "slow")
 	grace := func(want int64) {
 		eventually(t, fmt.Sprintf("the pod has %d s left", want), func() error {
 			now := podOf(t, namespace, "slow")
@@ -167,9 +165,7 @@ func TestAShorterGracePeriodIsCarriedToAPodThatIsEnding(t *testing.T) {
 		})
 	}
 	grace(3600)
-	_, err := x.remote.ShadowPods(namespace).Patch(t.Context(), "slow", types.MergePatchType, []byte(`{"spec":{"gracePeriodSeconds":60}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, x.remote.ShadowPods(namespace), "slow", types.MergePatchType, []byte(`{"spec":{"gracePeriodSeconds":60}}`))
 	grace(60)
 	revive()
 	x.goes(namespace, "slow")
@@ -284,8 +280,7 @@ func TestAnAgentThatDiesWithEachWriteGetsThereInTheEnd(t *testing.T) {
 	namespace := "ns-" + rand.String(6)
 	names := []string{x.id, namespace}
 	lives(t, names, "the home cluster is served", func() error {
-		home, err := bed.Agents.HomeClusters().Get(t.Context(), x.id, get)
-		require.NoError(t, err)
+		home := must.Get(t, bed.Agents.HomeClusters(), x.id)
 		if !meta.IsStatusConditionTrue(home.Status.Conditions, remotev1alpha1.Ready) {
 			return fmt.Errorf("conditions %+v", home.Status.Conditions)
 		}
@@ -307,8 +302,7 @@ func TestAnAgentThatDiesWithEachWriteGetsThereInTheEnd(t *testing.T) {
 	}
 	lives(t, names, "the pods run", func() error {
 		for _, name := range []string{"always", "never"} {
-			shadow, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), name, get)
-			require.NoError(t, err)
+			shadow := must.Get(t, bed.Agents.ShadowPods(namespace), name)
 			pod := podOf(t, namespace, name)
 			if shadow.Status.Phase != remotev1alpha1.ShadowPodCreated || pod == nil || shadow.Status.PodUID != pod.UID || len(pod.Finalizers) > 0 ||
 				pod.Status.Phase != corev1.PodRunning {
@@ -321,11 +315,10 @@ func TestAnAgentThatDiesWithEachWriteGetsThereInTheEnd(t *testing.T) {
 	assert.Len(t, pods(), 2, "no pod was made twice")
 
 	for _, name := range []string{"always", "never"} {
-		require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), name, remove))
+		must.Delete(t, x.remote.ShadowPods(namespace), name)
 	}
 	lives(t, names, "the pods are gone", func() error {
-		shadows, err := bed.Agents.ShadowPods(namespace).List(t.Context(), list)
-		require.NoError(t, err)
+		shadows := must.List(t, bed.Agents.ShadowPods(namespace))
 		if len(shadows.Items) > 0 {
 			return fmt.Errorf("%d ShadowPods", len(shadows.Items))
 		}
@@ -335,7 +328,7 @@ func TestAnAgentThatDiesWithEachWriteGetsThereInTheEnd(t *testing.T) {
 	})
 	assert.Len(t, pods(), 2)
 
-	require.NoError(t, bed.Agents.HomeClusters().Delete(t.Context(), x.id, remove))
+	must.Delete(t, bed.Agents.HomeClusters(), x.id)
 	lives(t, names, "the home cluster is gone", func() error {
 		if _, err := bed.Agents.HomeClusters().Get(t.Context(), x.id, get); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("HomeCluster: %w", err)
@@ -362,7 +355,7 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 	withoutAgent(t)
 	x.shadow(namespace, "after", nil)
 	x.runs(namespace, "after")
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "before", remove))
+	must.Delete(t, x.remote.ShadowPods(namespace), "before")
 	x.goes(namespace, "before")
 	assert.Len(t, pods(), 2)
 }

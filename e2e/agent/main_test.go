@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -66,8 +67,7 @@ func newTenant(t *testing.T, mutate func(*remotev1alpha1.HomeCluster)) tenant {
 	if mutate != nil {
 		mutate(home)
 	}
-	_, err := bed.Agents.HomeClusters().Create(t.Context(), home, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.HomeClusters(), home)
 	require.NoError(t, bed.AwaitTenant(t.Context(), id))
 	x := tenant{t: t, id: id}
 	x.login()
@@ -110,8 +110,7 @@ func (x tenant) namespace() string {
 
 func (x tenant) condition(name string) *metav1.Condition {
 	x.t.Helper()
-	request, err := bed.Agents.NamespaceRequests(x.tenantNamespace()).Get(x.t.Context(), name, metav1.GetOptions{})
-	require.NoError(x.t, err)
+	request := must.Get(x.t, bed.Agents.NamespaceRequests(x.tenantNamespace()), name)
 	return meta.FindStatusCondition(request.Status.Conditions, remotev1alpha1.Ready)
 }
 

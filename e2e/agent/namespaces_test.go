@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -22,12 +23,7 @@ import (
 
 func namespaceOf(t *testing.T, name string) *corev1.Namespace {
 	t.Helper()
-	namespace, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return namespace
+	return must.Find(t, bed.West.Client().CoreV1().Namespaces(), name)
 }
 
 func TestNamespacesThatAreNotGiven(t *testing.T) {
@@ -58,7 +54,7 @@ func TestNamespacesThatAreNotGiven(t *testing.T) {
 	x.request(third)
 	x.told(third, "TooMany")
 	// One that is given up makes room.
-	require.NoError(t, x.remote.NamespaceRequests(x.tenantNamespace()).Delete(t.Context(), first, metav1.DeleteOptions{}))
+	must.Delete(t, x.remote.NamespaceRequests(x.tenantNamespace()), first)
 	x.given(third)
 	x.change(func(home *remotev1alpha1.HomeCluster) {
 		home.Spec.Namespaces.Names = []string{"*"}
@@ -77,10 +73,9 @@ func TestAHomeClusterThatMayHaveNoNamespacesGetsThoseThatItsOwnerLabels(t *testi
 	assert.Nil(t, namespaceOf(t, name))
 
 	// As deploy/examples/liqo-namespaces.yaml has it.
-	_, err := bed.West.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+	must.Create(t, bed.West.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{keys.HomeID: x.id}, Annotations: map[string]string{keys.MadeFor: x.id + "/" + name},
-	}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}})
 	x.given(name)
 }
 
@@ -119,13 +114,12 @@ func TestWhatBelongsInANamespaceIsKept(t *testing.T) {
 	limit("2")
 
 	// Somebody takes it away, or changes it.
-	require.NoError(t, core.ResourceQuotas(name).Delete(t.Context(), "lodestone", metav1.DeleteOptions{}))
+	must.Delete(t, core.ResourceQuotas(name), "lodestone")
 	hard("7")
-	require.NoError(t, core.LimitRanges(name).Delete(t.Context(), "lodestone", metav1.DeleteOptions{}))
+	must.Delete(t, core.LimitRanges(name), "lodestone")
 	limit("2")
-	require.NoError(t, bed.West.Client().RbacV1().RoleBindings(name).Delete(t.Context(), "lodestone-home", metav1.DeleteOptions{}))
-	_, err := bed.West.Kubectl(t.Context(), "", "label", "namespace", name, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
-	require.NoError(t, err)
+	must.Delete(t, bed.West.Client().RbacV1().RoleBindings(name), "lodestone-home")
+	must.Kubectl(t, bed.West, "", "label", "namespace", name, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
 	eventually(t, "label and binding are back", func() error {
 		_, err := bed.West.Client().RbacV1().RoleBindings(name).Get(t.Context(), "lodestone-home", metav1.GetOptions{})
 		if level := namespaceOf(t, name).Labels["pod-security.kubernetes.io/enforce"]; err == nil && level != "baseline" {
@@ -161,7 +155,7 @@ func TestWhatBelongsInANamespaceIsKept(t *testing.T) {
 func (x tenant) giveUp(name string) {
 	x.t.Helper()
 	requests := x.remote.NamespaceRequests(x.tenantNamespace())
-	require.NoError(x.t, requests.Delete(x.t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(x.t, requests, name)
 	eventually(x.t, "the request is gone", func() error {
 		if _, err := bed.Agents.NamespaceRequests(x.tenantNamespace()).Get(x.t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the request is there, %w", err)
@@ -180,8 +174,7 @@ func TestANamespaceWithDataOutlivesItsRequest(t *testing.T) {
 	x := newTenant(t, nil)
 	empty, full := x.namespace(), x.namespace()
 	claims := x.client.CoreV1().PersistentVolumeClaims(full)
-	made, err := claims.Create(t.Context(), x.newClaim(full, "data"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	made := must.Create(t, claims, x.newClaim(full, "data"))
 	uid := namespaceOf(t, full).UID
 
 	x.giveUp(empty)
@@ -223,7 +216,7 @@ func TestANamespaceThatSomebodyDeletesIsMadeAgain(t *testing.T) {
 	x.shadow(name, "web", nil)
 	x.runs(name, "web")
 	uid := namespaceOf(t, name).UID
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), name)
 	eventually(t, "another namespace is there", func() error {
 		if now := namespaceOf(t, name); now == nil || now.UID == uid {
 			return fmt.Errorf("namespace %+v", now)
@@ -267,8 +260,7 @@ func TestANamespaceIsForOneHomeNamespace(t *testing.T) {
 	name := x.namespace()
 	assert.NotContains(t, namespaceOf(t, name).Annotations, keys.HomeNamespaceUID)
 	claims := x.client.CoreV1().PersistentVolumeClaims(name)
-	_, err := claims.Create(t.Context(), x.newClaim(name, "data"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, claims, x.newClaim(name, "data"))
 	uid := namespaceOf(t, name).UID
 
 	require.NoError(t, x.identify(name, "u1"))
@@ -278,19 +270,18 @@ func TestANamespaceIsForOneHomeNamespace(t *testing.T) {
 	require.NoError(t, x.identify(name, "u2"))
 	assert.Contains(t, x.told(name, remotev1alpha1.ReasonAnotherNamespace), "kubectl lodestone rebind namespace "+name)
 	assert.Equal(t, "u1", namespaceOf(t, name).Annotations[keys.HomeNamespaceUID])
-	_, err = claims.Get(t.Context(), "data", metav1.GetOptions{})
+	_, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 	require.NoError(t, err, "home has the rights to delete what it has there")
 
 	// It was restored: the owner binds it again.
-	_, err = bed.West.Kubectl(t.Context(), "", "annotate", "namespace", name, keys.HomeNamespaceUID+"=u2", "--overwrite")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "annotate", "namespace", name, keys.HomeNamespaceUID+"=u2", "--overwrite")
 	x.isFor(name, "u2")
 	assert.Equal(t, uid, namespaceOf(t, name).UID, "with all that is in it")
 
 	// It is made again, and home deletes what it has there: then the namespace is made anew.
 	require.NoError(t, x.identify(name, "u3"))
 	x.told(name, remotev1alpha1.ReasonAnotherNamespace)
-	require.NoError(t, claims.Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, claims, "data")
 	x.isFor(name, "u3")
 	assert.NotEqual(t, uid, namespaceOf(t, name).UID)
 }
@@ -325,7 +316,7 @@ func TestAHomeClusterKeepsWhatItHadBeforeNamesWereNeeded(t *testing.T) {
 
 	x.given(name)
 	uid := namespaceOf(t, name).UID
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), name)
 	eventually(t, "another namespace is there", func() error {
 		if now := namespaceOf(t, name); now == nil || now.UID == uid {
 			return fmt.Errorf("namespace %+v", now)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -90,12 +91,7 @@ func (x tenant) runs(namespace, name string) *corev1.Pod {
 
 func podOf(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return pod
+	return must.Find(t, bed.West.Client().CoreV1().Pods(namespace), name)
 }
 
 // goes waits until a ShadowPod and its pod are gone.
@@ -173,10 +169,9 @@ func eventually(t *testing.T, what string, done func() error) {
 
 func TestARequestElsewhereIsRefused(t *testing.T) {
 	elsewhere := testbed.Namespace(t, bed.West)
-	_, err := bed.Agents.NamespaceRequests(elsewhere).Create(t.Context(), &remotev1alpha1.NamespaceRequest{
+	must.Create(t, bed.Agents.NamespaceRequests(elsewhere), &remotev1alpha1.NamespaceRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "wanted-" + elsewhere}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: "x"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	eventually(t, "it is told so", func() error {
 		request, err := bed.Agents.NamespaceRequests(elsewhere).Get(t.Context(), "wanted-"+elsewhere, metav1.GetOptions{})
 		if err == nil && (len(request.Status.Conditions) == 0 || request.Status.Conditions[0].Reason != "NotAllowed") {
@@ -194,18 +189,15 @@ func TestARequestElsewhereIsRefused(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: given, Finalizers: []string{keys.NamespaceFinalizer}},
 		Spec:       remotev1alpha1.NamespaceRequestSpec{HomeNamespace: given},
 	}
-	before, err := bed.West.Client().RbacV1().RoleBindings(given).Get(t.Context(), "lodestone-home", metav1.GetOptions{})
-	require.NoError(t, err)
-	_, err = bed.Agents.NamespaceRequests(x.id).Create(t.Context(), forged, metav1.CreateOptions{})
-	require.NoError(t, err)
-	require.NoError(t, bed.Agents.NamespaceRequests(x.id).Delete(t.Context(), given, metav1.DeleteOptions{}))
+	before := must.Get(t, bed.West.Client().RbacV1().RoleBindings(given), "lodestone-home")
+	must.Create(t, bed.Agents.NamespaceRequests(x.id), forged)
+	must.Delete(t, bed.Agents.NamespaceRequests(x.id), given)
 	await.Never(t, "rights or namespace are taken away", func() bool {
 		now, err := bed.West.Client().RbacV1().RoleBindings(given).Get(t.Context(), "lodestone-home", metav1.GetOptions{})
 		return err != nil || now.UID != before.UID || namespaceOf(t, given).DeletionTimestamp != nil
 	})
-	_, err = bed.West.Kubectl(t.Context(), "", "patch", "namespacerequests.remote.lodestone.dev", "-n", x.id, given, "--type=merge", "-p",
+	must.Kubectl(t, bed.West, "", "patch", "namespacerequests.remote.lodestone.dev", "-n", x.id, given, "--type=merge", "-p",
 		`{"metadata":{"finalizers":null}}`)
-	require.NoError(t, err)
 }
 
 func TestARequestForDevicesIsRefused(t *testing.T) {
@@ -249,7 +241,7 @@ func TestAQuotaThatRefusesIsToldAndItsEndHeeded(t *testing.T) {
 	}
 
 	x, namespace := full()
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	must.Delete(t, x.remote.ShadowPods(namespace), "first")
 	x.runs(namespace, "second")
 
 	// The owner raises it.
@@ -301,14 +293,13 @@ func TestWhatPodSecurityRefusesIsTold(t *testing.T) {
 func TestAPodOfTheNameThatIsNotOursIsNotTouched(t *testing.T) {
 	x := newTenant(t, nil)
 	namespace := x.namespace()
-	stranger, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.NewPod(namespace, "web"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	stranger := must.Create(t, bed.West.Client().CoreV1().Pods(namespace), fabric.NewPod(namespace, "web"))
 	x.shadow(namespace, "web", nil)
 	x.pending(namespace, "web", "NameTaken", "somebody else")
 	assert.Equal(t, stranger.UID, podOf(t, namespace, "web").UID)
 
 	// Nor when the ShadowPod goes.
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	must.Delete(t, x.remote.ShadowPods(namespace), "web")
 	eventually(t, "the ShadowPod is gone", func() error {
 		if _, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), "web", metav1.GetOptions{}); err == nil {
 			return fmt.Errorf("it is there")
@@ -330,10 +321,9 @@ func TestPriorityAndTolerationsAreThoseThatTheOwnerAllows(t *testing.T) {
 		home.Spec.Tolerations = []string{"example.com/spot"}
 	})
 	for name, value := range map[string]int32{"allowed": 1000, "forbidden": 1000000} {
-		_, err := bed.West.Client().SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{
+		must.Create(t, bed.West.Client().SchedulingV1().PriorityClasses(), &schedulingv1.PriorityClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value,
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 	}
 	namespace := x.namespace()
 	run := func(name, class string) *corev1.Pod {
@@ -389,8 +379,7 @@ func TestTheOfferIsNotExceeded(t *testing.T) {
 		x.shadow(namespace, fmt.Sprintf("web-%d", i), cpu)
 	}
 	count := func() (created, refused []string) {
-		list, err := bed.Agents.ShadowPods(namespace).List(t.Context(), list)
-		require.NoError(t, err)
+		list := must.List(t, bed.Agents.ShadowPods(namespace))
 		for _, s := range list.Items {
 			switch {
 			case s.Status.Phase == remotev1alpha1.ShadowPodCreated:
@@ -413,7 +402,7 @@ func TestTheOfferIsNotExceeded(t *testing.T) {
 	}
 	created := settles(wanted)
 	await.Never(t, "more pods are made", func() bool { now, _ := count(); return len(now) > fit })
-	require.NoError(t, x.remote.ShadowPods(namespace).Delete(t.Context(), created[0], metav1.DeleteOptions{}))
+	must.Delete(t, x.remote.ShadowPods(namespace), created[0])
 	x.goes(namespace, created[0])
 	settles(wanted - 1)
 	x.change(func(home *remotev1alpha1.HomeCluster) { home.Spec.Offer = nil })
@@ -434,11 +423,10 @@ func TestHomeLetsItsClaimsGoFromANamespaceThatIsBeingDeleted(t *testing.T) {
 	claims := x.client.CoreV1().PersistentVolumeClaims(name)
 	claim := x.newClaim(name, "data")
 	claim.Finalizers = []string{keys.BackingFinalizer}
-	made, err := claims.Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	made := must.Create(t, claims, claim)
 	uid := namespaceOf(t, name).UID
 
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), name)
 	eventually(t, "the claim is being deleted", func() error {
 		now, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 		if err == nil && now.DeletionTimestamp == nil {
@@ -453,12 +441,10 @@ func TestHomeLetsItsClaimsGoFromANamespaceThatIsBeingDeleted(t *testing.T) {
 		}
 		return err
 	})
-	kept, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	kept := must.Get(t, claims, "data")
 	assert.Equal(t, made.UID, kept.UID)
 
-	_, err = claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, claims, "data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	eventually(t, "the namespace is gone, and made again for the request", func() error {
 		if now := namespaceOf(t, name); now == nil || now.UID == uid {
 			return fmt.Errorf("namespace %+v", now)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -85,12 +86,11 @@ func asAnother(t *testing.T, config *rest.Config, who rest.ImpersonationConfig) 
 func almighty(t *testing.T, x tenant) {
 	t.Helper()
 	bindings := bed.West.Client().RbacV1().ClusterRoleBindings()
-	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	must.Create(t, bindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "mistake-" + x.id},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: x.tenantNamespace(), Name: keys.HomeAccount}},
-	}, create)
-	require.NoError(t, err)
+	})
 	eventually(t, "the rights are known", func() error {
 		return second(x.client.CoreV1().Secrets(metav1.NamespaceSystem).List(t.Context(), list))
 	})
@@ -130,12 +130,9 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 	x.runs(own, "held")
 	older := x.newClaim(own, "older")
 	older.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: ""}
-	_, err := core.PersistentVolumeClaims(own).Create(t.Context(), x.newClaim(own, "good"), create)
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumeClaims(own), x.newClaim(own, "good"))
 	// A patch answers with the object.
-	_, err = bed.West.Client().CoreV1().Secrets(own).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}},
-		create)
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().Secrets(own), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}})
 
 	denied(t, map[string]error{
 		"write in kube-system: not made for it": second(core.ConfigMaps(metav1.NamespaceSystem).Create(t.Context(), configMap,
@@ -198,7 +195,7 @@ func TestAdmissionConfinesAHomeClusterWhateverItsRoles(t *testing.T) {
 			types.MergePatchType, []byte(`{"metadata":{"annotations":{"volume.beta.kubernetes.io/storage-class":""}}}`), metav1.PatchOptions{})),
 	})
 	assert.NotNil(t, podOf(t, own, "held"))
-	_, err = core.ConfigMaps(own).Create(t.Context(), configMap, create)
+	_, err := core.ConfigMaps(own).Create(t.Context(), configMap, create)
 	assert.NoError(t, err, "the rules leave what is its own")
 	_, err = core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) {
 		s.StorageClassName = nil
@@ -246,8 +243,7 @@ func TestWhatTheOwnerAllowsIsAdmitted(t *testing.T) {
 	assert.NoError(t, err)
 	assert.NoError(t, core.PersistentVolumeClaims(own).Delete(t.Context(), "data", remove))
 
-	_, err = bed.West.Kubectl(t.Context(), "", "label", "namespace", own, keys.ExistingVolumes+"="+keys.ExistingVolumesAllowed)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "label", "namespace", own, keys.ExistingVolumes+"="+keys.ExistingVolumesAllowed)
 	eventually(t, "existing volumes are allowed", func() error {
 		return second(core.PersistentVolumeClaims(own).Create(t.Context(), x.claim(own, func(s *corev1.PersistentVolumeClaimSpec) {
 			s.VolumeName = "any"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -44,8 +45,7 @@ func TestEachRightOfTheAgentAndTheVirtualNodeIsUsedAndNoneIsMissing(t *testing.T
 	kubectl(t, bed.Home, "label", "pod", "-n", namespace, "db", "tier=first")
 	await.Until(t, "the label arrives", func() bool { return pod(t, bed.West, namespace, "db").Labels["tier"] == "first" })
 	// A pod that names its node is refused, and told so.
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), named(fabric.NewPod(namespace, "named")), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), named(fabric.NewPod(namespace, "named")))
 	await.Event(t, bed.Home.Client(), namespace, "named", "NotScheduled")
 	owned(t, namespace)
 	kubectl(t, bed.Home, "delete", "pod", "-n", namespace, "db", "--wait=false")
@@ -116,8 +116,7 @@ func end(t *testing.T, namespace string) {
 	run(t, namespace, "last", func(*corev1.Pod) {})
 	kubectl(t, bed.Home, "delete", "pvc", "-n", namespace, "data")
 	await.Until(t, "its volume is gone", func() bool {
-		left, err := bed.Home.Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{LabelSelector: keys.Cluster})
-		require.NoError(t, err)
+		left := must.List(t, bed.Home.Client().CoreV1().PersistentVolumes(), metav1.ListOptions{LabelSelector: keys.Cluster})
 		return len(left.Items) == 0
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	// The node goes, and is drained before.
@@ -127,7 +126,7 @@ func end(t *testing.T, namespace string) {
 		return apierrors.IsNotFound(err)
 	})
 	left(t)
-	require.NoError(t, bed.Agents.HomeClusters().Delete(t.Context(), homeID, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Agents.HomeClusters(), homeID)
 	await.Until(t, "west has nothing of home any more", func() bool {
 		_, err := bed.Agents.HomeClusters().Get(t.Context(), homeID, metav1.GetOptions{})
 		_, left := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
@@ -182,14 +181,12 @@ spec: {storageClassName: lodestone, accessModes: [ReadWriteOnce], resources: {re
 
 func apply(t *testing.T, cluster *testbed.Cluster, manifest, namespace string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), fmt.Sprintf(manifest, namespace), "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, fmt.Sprintf(manifest, namespace), "apply", "-f", "-")
 }
 
 func kubectl(t *testing.T, cluster *testbed.Cluster, args ...string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), "", args...)
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", args...)
 }
 
 // run runs a pod in west.
@@ -198,8 +195,7 @@ func run(t *testing.T, namespace, name string, shape func(*corev1.Pod), claims .
 	made := fabric.InWest(fabric.NewPod(namespace, name, claims...))
 	made.Labels = map[string]string{"app": name}
 	shape(made)
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), made, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), made)
 	await.Until(t, "pod "+name+" runs in west", func() bool {
 		here, there := pod(t, bed.Home, namespace, name), pod(t, bed.West, namespace, name)
 		return there != nil && here.Status.Phase == corev1.PodRunning
@@ -214,12 +210,7 @@ func named(pod *corev1.Pod) *corev1.Pod {
 // pod returns a pod of a cluster, nil if there is none.
 func pod(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.Pod {
 	t.Helper()
-	found, err := cluster.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return found
+	return must.Find(t, cluster.Client().CoreV1().Pods(namespace), name)
 }
 
 // owned has west's owner give home more, then set no bounds at all, and take the marks
@@ -233,8 +224,7 @@ func owned(t *testing.T, namespace string) {
 	})
 	await.Until(t, "the quota, the limits and the level are those", func() bool {
 		quotas, limits := bounds(t, namespace)
-		found, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		require.NoError(t, err)
+		found := must.Get(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 		return len(quotas) == 1 && quotas[0].Spec.Hard[corev1.ResourcePersistentVolumeClaims] == resource.MustParse("20") &&
 			len(limits) == 1 && limits[0].Spec.Limits[0].Default[corev1.ResourceMemory] == resource.MustParse("128Mi") &&
 			found.Labels["pod-security.kubernetes.io/enforce"] == "privileged"
@@ -251,19 +241,16 @@ func owned(t *testing.T, namespace string) {
 	kubectl(t, bed.West, "label", "clusterroles,clusterrolebindings", "-l", mine, keys.HomeID+"-")
 	kubectl(t, bed.West, "label", "serviceaccounts,rolebindings", "-n", keys.TenantPrefix+homeID, "-l", mine, keys.HomeID+"-")
 	await.Until(t, "all is marked again", func() bool {
-		marked, err := bed.West.Kubectl(t.Context(), "", "get", "clusterroles,clusterrolebindings,serviceaccounts,rolebindings", "-n",
+		marked := must.Kubectl(t, bed.West, "", "get", "clusterroles,clusterrolebindings,serviceaccounts,rolebindings", "-n",
 			keys.TenantPrefix+homeID, "-l", mine, "-o", "name")
-		require.NoError(t, err)
 		return len(marked) > 0
 	})
 }
 
 func bounds(t *testing.T, namespace string) ([]corev1.ResourceQuota, []corev1.LimitRange) {
 	t.Helper()
-	quotas, err := bed.West.Client().CoreV1().ResourceQuotas(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	limits, err := bed.West.Client().CoreV1().LimitRanges(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	quotas := must.List(t, bed.West.Client().CoreV1().ResourceQuotas(namespace))
+	limits := must.List(t, bed.West.Client().CoreV1().LimitRanges(namespace))
 	return quotas.Items, limits.Items
 }
 
@@ -271,10 +258,9 @@ func bounds(t *testing.T, namespace string) ([]corev1.ResourceQuota, []corev1.Li
 func change(t *testing.T, change func(*remotev1alpha1.HomeCluster)) {
 	t.Helper()
 	await.Until(t, "the HomeCluster is changed", func() bool {
-		home, err := bed.Agents.HomeClusters().Get(t.Context(), homeID, metav1.GetOptions{})
-		require.NoError(t, err)
+		home := must.Get(t, bed.Agents.HomeClusters(), homeID)
 		change(home)
-		_, err = bed.Agents.HomeClusters().Update(t.Context(), home, metav1.UpdateOptions{})
+		_, err := bed.Agents.HomeClusters().Update(t.Context(), home, metav1.UpdateOptions{})
 		return err == nil
 	})
 }
@@ -290,24 +276,22 @@ func left(t *testing.T) {
 		if apierrors.IsNotFound(err) {
 			// The provisioner, which is about to hear that west is no longer its own, may
 			// still take back what nobody at home needs.
-			_, err = requests.Create(t.Context(), &remotev1alpha1.NamespaceRequest{
+			must.Create(t, requests, &remotev1alpha1.NamespaceRequest{
 				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: name},
-			}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			})
 			return false
 		}
 		require.NoError(t, err)
 		return meta.IsStatusConditionTrue(request.Status.Conditions, remotev1alpha1.Ready)
 	})
-	_, err := bed.Agents.ShadowPods(name).Create(t.Context(), &remotev1alpha1.ShadowPod{
+	must.Create(t, bed.Agents.ShadowPods(name), &remotev1alpha1.ShadowPod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{keys.HomeID: homeID, keys.PodUID: "u1"},
 			Finalizers: []string{keys.ShadowPodFinalizer}},
 		Spec: remotev1alpha1.ShadowPodSpec{
 			Start: true, Home: remotev1alpha1.HomePod{Cluster: homeID, Namespace: name, Name: "web", UID: "u1"},
 			Pod: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	await.Until(t, "its pod is there", func() bool { return pod(t, bed.West, name, "web") != nil })
 }
 
@@ -315,8 +299,7 @@ func left(t *testing.T) {
 // rights there: the program asks home whose it is and what that one may.
 func ask(t *testing.T) {
 	t.Helper()
-	node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), fabric.WestNode, metav1.GetOptions{})
-	require.NoError(t, err)
+	node := must.Get(t, bed.Home.Client().CoreV1().Nodes(), fabric.WestNode)
 	guest, err := bed.Home.ServiceAccountConfig(t.Context(), metav1.NamespaceDefault, "default")
 	require.NoError(t, err)
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port

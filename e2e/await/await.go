@@ -12,9 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/lodestone-storage/lodestone/e2e/must"
 )
 
 // Long is the most that a test waits for something, Soon is when it looks again for the
@@ -116,32 +117,17 @@ func list(t testing.TB, client kubernetes.Interface, namespace string) []corev1.
 // Claim returns a claim as the API server has it now, nil if there is none.
 func Claim(t testing.TB, client kubernetes.Interface, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := client.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return claim
+	return must.Find(t, client.CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // Pod returns a pod as the API server has it now, nil if there is none.
 func Pod(t testing.TB, client kubernetes.Interface, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return pod
+	return must.Find(t, client.CoreV1().Pods(namespace), name)
 }
 
 // Volume returns a volume as the API server has it now, nil if there is none.
 func Volume(t testing.TB, client kubernetes.Interface, name string) *corev1.PersistentVolume {
 	t.Helper()
-	volume, err := client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return volume
+	return must.Find(t, client.CoreV1().PersistentVolumes(), name)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -27,9 +28,9 @@ func TestAPodGetsNoNodeOfAClusterWithoutRoom(t *testing.T) {
 	awaitCapacity(t, fabric.Class, "west", "50Gi")
 
 	use(t, fabric.AtHome(fabric.NewPod(namespace, "small", "small")), fabric.Class, "1Gi")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "small"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "small"))
 	use(t, fabric.Prefer(fabric.NewPod(namespace, "large", "large"), "home-1"), fabric.Class, "5Gi")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "large"), "home has no room for it, whatever the pod prefers")
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "large"), "home has no room for it, whatever the pod prefers")
 
 	use(t, fabric.NewPod(namespace, "huge", "huge"), fabric.Class, "60Gi")
 	message := await.Event(t, bed.Home.Client(), namespace, "huge", "FailedScheduling")
@@ -40,7 +41,7 @@ func TestAPodGetsNoNodeOfAClusterWithoutRoom(t *testing.T) {
 	await.Never(t, "a claim that is too large for all waits", func() bool { return get(t, namespace, "huge").Spec.NodeName != "" })
 
 	setDriverCapacity(t, bed.West, fabric.WestWait, "100Gi", "80Gi")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "huge"), "new room wakes it")
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "huge"), "new room wakes it")
 }
 
 func TestAPodThatMustRunWhereThereIsNoRoomIsToldSo(t *testing.T) {
@@ -50,9 +51,9 @@ func TestAPodThatMustRunWhereThereIsNoRoomIsToldSo(t *testing.T) {
 	use(t, fabric.InWest(fabric.NewPod(namespace, "there", "there")), fabric.Class, "1Gi")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "there", "FailedScheduling"), "1 node(s) "+tooSmall)
 	use(t, fabric.NewPod(namespace, "anywhere", "anywhere"), fabric.Class, "1Gi")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "anywhere"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "anywhere"))
 	setDriverCapacity(t, bed.West, fabric.WestWait, "10Gi", "")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "there"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "there"))
 }
 
 func TestSmallChangesAreNotWritten(t *testing.T) {
@@ -74,7 +75,7 @@ func TestWhatADriverTellsCountsOnlyWhereKubeSchedulerHeedsIt(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, setCapacityChecks(context.Background(), true)) })
 	require.NoError(t, setCapacityChecks(t.Context(), false))
 	awaitCapacity(t, fabric.Class, keys.Home, "7Ei")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "waits"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "waits"))
 }
 
 func TestAClassCanBeUsedInTheSecondInWhichItIsMade(t *testing.T) {
@@ -82,8 +83,8 @@ func TestAClassCanBeUsedInTheSecondInWhichItIsMade(t *testing.T) {
 	newClass(t, "brand-new")
 	use(t, fabric.AtHome(fabric.NewPod(namespace, "here", "here")), "brand-new", "1Gi")
 	use(t, fabric.InWest(fabric.NewPod(namespace, "there", "there")), "brand-new", "1Gi")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "here"))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "there"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "here"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "there"))
 }
 
 func TestWhatSomebodyRemovesIsPublishedAgain(t *testing.T) {
@@ -94,8 +95,7 @@ func TestWhatSomebodyRemovesIsPublishedAgain(t *testing.T) {
 	require.NoError(t, capacities.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: keys.Capacity}))
 	await.Until(t, "all is published again", func() bool { return len(published(t, "")) == len(had) })
 	for _, capacity := range had {
-		again, err := capacities.Get(t.Context(), capacity.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		again := must.Get(t, capacities, capacity.Name)
 		assert.NotEqual(t, capacity.UID, again.UID)
 	}
 }
@@ -125,12 +125,10 @@ func stopProvisioner(t *testing.T) {
 // back to the default.
 func TestKubeSchedulerIsToldAgainAfterAnUpgrade(t *testing.T) {
 	newNamespace(t)
-	_, err := bed.Home.Client().StorageV1().CSIDrivers().Patch(t.Context(), keys.Driver, types.MergePatchType,
-		[]byte(`{"spec":{"storageCapacity":false}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().StorageV1().CSIDrivers(), keys.Driver, types.MergePatchType,
+		[]byte(`{"spec":{"storageCapacity":false}}`))
 	awaitCapacityChecks(t, true)
-	_, err = bed.Home.Kubectl(t.Context(), "", "apply", "-f", "../../deploy/base/csidriver.yaml")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "apply", "-f", "../../deploy/base/csidriver.yaml")
 	await.Always(t, "the manifests leave it to the provisioner", func() bool { return told(t) })
 }
 
@@ -146,8 +144,8 @@ func TestNothingIsLostWhileNoProvisionerRuns(t *testing.T) {
 		return err == nil && claim.Annotations[keys.SelectedNode] == fabric.WestNode
 	})
 	restartProvisioner(t)
-	assert.NotEmpty(t, awaitRunning(t, namespace, "new"))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "old"))
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "new"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "old"))
 }
 
 func TestCapacitiesGoWithTheirClassWithoutAProvisioner(t *testing.T) {
@@ -155,7 +153,7 @@ func TestCapacitiesGoWithTheirClassWithoutAProvisioner(t *testing.T) {
 	newClass(t, "short-lived")
 	await.Until(t, "the class is published", func() bool { return len(published(t, "short-lived")) > 0 })
 	stopProvisioner(t)
-	require.NoError(t, bed.Home.Client().StorageV1().StorageClasses().Delete(t.Context(), "short-lived", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().StorageV1().StorageClasses(), "short-lived")
 	await.Until(t, "they are collected", func() bool { return len(published(t, "short-lived")) == 0 })
 }
 
@@ -167,7 +165,7 @@ func TestPublishingCanBeTurnedOff(t *testing.T) {
 	await.Until(t, "all is removed", func() bool { return len(published(t, "")) == 0 })
 	newClass(t, "unpublished")
 	use(t, fabric.NewPod(namespace, "free", "free"), "unpublished", "1Gi")
-	assert.NotEmpty(t, awaitRunning(t, namespace, "free"))
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "free"))
 	restartProvisioner(t)
 	awaitCapacityChecks(t, true)
 	assert.NotEmpty(t, published(t, "unpublished"), "first the objects, then the word")
@@ -178,13 +176,12 @@ func TestPodsRunWhereCapacitiesCannotBePublished(t *testing.T) {
 	namespace := newNamespace(t)
 	quotas := bed.Home.Client().CoreV1().ResourceQuotas(fabric.System)
 	name := corev1.ResourceName("count/csistoragecapacities.storage.k8s.io")
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "capacities"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("1")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	defer func() {
-		require.NoError(t, quotas.Delete(context.Background(), "capacities", metav1.DeleteOptions{}))
+		must.Delete(t, quotas, "capacities")
 		awaitCapacityChecks(t, true)
 		assert.NotEmpty(t, published(t, "unpublishable"))
 	}()
@@ -196,7 +193,7 @@ func TestPodsRunWhereCapacitiesCannotBePublished(t *testing.T) {
 	newClass(t, "unpublishable")
 	use(t, fabric.NewPod(namespace, "early", "early"), "unpublishable", "1Gi")
 	awaitCapacityChecks(t, false)
-	assert.NotEmpty(t, awaitRunning(t, namespace, "early"), "one that found no room is woken")
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "early"), "one that found no room is woken")
 	use(t, fabric.NewPod(namespace, "all-the-same", "all-the-same"), "unpublishable", "1Gi")
-	assert.NotEmpty(t, awaitRunning(t, namespace, "all-the-same"))
+	assert.NotEmpty(t, bed.AwaitRunning(t, namespace, "all-the-same"))
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -59,8 +59,7 @@ func newNamespace(t *testing.T) string {
 	t.Helper()
 	testbed.Require(t)
 	awaitCapacityChecks(t, true)
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
+	namespace := bed.Namespace(t)
 	return namespace
 }
 
@@ -78,14 +77,12 @@ func setDriverCapacity(t *testing.T, cluster *testbed.Cluster, class, free, larg
 	}
 	if have, err := capacities.Get(t.Context(), wanted.Name, metav1.GetOptions{}); err == nil {
 		wanted.ResourceVersion = have.ResourceVersion
-		_, err = capacities.Update(t.Context(), wanted, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		must.Update(t, capacities, wanted)
 		return
 	}
-	_, err := capacities.Create(t.Context(), wanted, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, capacities, wanted)
 	t.Cleanup(func() {
-		require.NoError(t, capacities.Delete(context.Background(), wanted.Name, metav1.DeleteOptions{}))
+		must.Delete(t, capacities, wanted.Name)
 		of := keys.Home
 		if cluster == bed.West {
 			of = "west"
@@ -105,9 +102,8 @@ func setCapacityChecks(ctx context.Context, is bool) error {
 // published returns what is published of a virtual class, of all if it is empty.
 func published(t *testing.T, class string) []storagev1.CSIStorageCapacity {
 	t.Helper()
-	list, err := bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System).List(context.Background(), metav1.ListOptions{
+	list := must.List(t, bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System), metav1.ListOptions{
 		LabelSelector: keys.Capacity + "=" + keys.CapacityPublished})
-	require.NoError(t, err)
 	var found []storagev1.CSIStorageCapacity
 	for _, capacity := range list.Items {
 		if class == "" || capacity.StorageClassName == class {
@@ -154,8 +150,7 @@ func awaitCapacityChecks(t *testing.T, want bool) {
 
 func told(t *testing.T) bool {
 	t.Helper()
-	driver, err := bed.Home.Client().StorageV1().CSIDrivers().Get(context.Background(), keys.Driver, metav1.GetOptions{})
-	require.NoError(t, err)
+	driver := must.Get(t, bed.Home.Client().StorageV1().CSIDrivers(), keys.Driver)
 	return *driver.Spec.StorageCapacity
 }
 
@@ -163,11 +158,10 @@ func told(t *testing.T) bool {
 func newClass(t *testing.T, name string) {
 	t.Helper()
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = classes.Delete(context.Background(), name, metav1.DeleteOptions{})
 		await.Until(t, "the capacities of class "+name+" are gone", func() bool { return len(published(t, name)) == 0 })
@@ -180,26 +174,11 @@ func use(t *testing.T, pod *corev1.Pod, class, size string) {
 	t.Helper()
 	claim := fabric.NewClaim(pod.Namespace, pod.Name, class)
 	claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(size)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(pod.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	var pod *corev1.Pod
-	await.Until(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
-		pod = get(t, namespace, name)
-		return pod.Status.Phase == corev1.PodRunning
-	}, func() any { return append(await.Events(t, bed.Home.Client(), namespace), fmt.Sprint(published(t, ""))) })
-	return pod.Spec.NodeName
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(pod.Namespace), claim)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
 }
 
 func get(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return pod
+	return must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 }

@@ -20,7 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
-	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -88,9 +88,7 @@ func TestAClusterThatWasMadeAnewSaysNothingOfEarlierVolumes(t *testing.T) {
 	})
 	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	real := claimOf(t, bed.West, namespace, "data").Spec.VolumeName
 
@@ -98,23 +96,20 @@ func TestAClusterThatWasMadeAnewSaysNothingOfEarlierVolumes(t *testing.T) {
 	volumes := bed.West.Client().CoreV1().PersistentVolumes()
 	hold := func(patch string) {
 		t.Helper()
-		_, err := volumes.Patch(context.Background(), real, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, volumes, real, types.JSONPatchType, []byte(patch))
 	}
 	hold(`[{"op":"add","path":"/metadata/finalizers/-","value":"test.lodestone.dev/slow"}]`)
 	deletePodAndClaim(t, namespace, "db", "data")
 	await.Until(t, "the real volume is being deleted", func() bool {
-		held, err := volumes.Get(t.Context(), real, metav1.GetOptions{})
-		require.NoError(t, err)
+		held := must.Get(t, volumes, real)
 		return claimOf(t, bed.West, namespace, "data") == nil && held.DeletionTimestamp != nil
 	})
 	require.True(t, hasVolume(t, volume))
 
 	way.turned.Store(true)
 	// That makes the provisioner look again at once, before a probe does.
-	_, err := bed.Home.Client().CoreV1().PersistentVolumes().Patch(t.Context(), volume, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"look":"again"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumes(), volume, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"look":"again"}}}`))
 	awaitReady(t, "west", metav1.ConditionFalse, "OtherCluster")
 	await.Never(t, "the volume must stay until its own cluster says that it is gone", func() bool { return !hasVolume(t, volume) })
 	assert.Equal(t, corev1.VolumeReleased, await.Volume(t, bed.Home.Client(), volume).Status.Phase)

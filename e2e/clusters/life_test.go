@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -30,12 +31,11 @@ import (
 func storageClass(t *testing.T, cluster *testbed.Cluster, name, provisioner string) {
 	t.Helper()
 	classes := cluster.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, classes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	})
+	t.Cleanup(func() { must.Delete(t, classes, name) })
 }
 
 // TestTheLifeOfARemoteCluster follows one from a mistake to its end.
@@ -65,18 +65,15 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 		status(t, "east").StorageClasses, "the virtual one is left out")
 	awaitCapacity(t, "real")
 
-	held, err := secrets.Get(t.Context(), "east", metav1.GetOptions{})
-	require.NoError(t, err)
+	held := must.Get(t, secrets, "east")
 	assert.Contains(t, held.Finalizers, keys.ClusterFinalizer, "nobody can take the Secret away")
 
 	// Tokens end with their account.
 	accounts := east.Client().CoreV1().ServiceAccounts(accountNamespace)
-	account, err := accounts.Get(t.Context(), accountName, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, accounts.Delete(t.Context(), accountName, metav1.DeleteOptions{}))
+	account := must.Get(t, accounts, accountName)
+	must.Delete(t, accounts, accountName)
 	account.ResourceVersion, account.UID = "", ""
-	_, err = accounts.Create(t.Context(), account, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, accounts, account)
 	assert.Contains(t, awaitReady(t, "east", metav1.ConditionFalse, "NotAuthorized"), "renew them in the Secret")
 
 	replaceKubeconfig(t, "east", kubeconfigOf(t, east))
@@ -84,22 +81,17 @@ func TestTheLifeOfARemoteCluster(t *testing.T) {
 
 	unregister(t, "east")
 	await.Until(t, "the Secret is let go", func() bool {
-		free, err := secrets.Get(t.Context(), "east", metav1.GetOptions{})
-		require.NoError(t, err)
+		free := must.Get(t, secrets, "east")
 		return len(free.Finalizers) == 0
 	}, func() any { return "still held" })
 }
 
 func TestACredentialThatIsRotatedServesOn(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "before", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "before", "before")))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "before"))
+	useInWest(t, namespace, "before", "before")
 
 	replaceKubeconfig(t, "west", kubeconfigOf(t, bed.West))
-	createClaim(t, fabric.NewClaim(namespace, "after", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "after", "after")))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "after"))
+	useInWest(t, namespace, "after", "after")
 
 	volume := claimOf(t, bed.Home, namespace, "before").Spec.VolumeName
 	deletePodAndClaim(t, namespace, "before", "before")
@@ -114,14 +106,12 @@ func TestACredentialThatIsRotatedServesOn(t *testing.T) {
 
 func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	await.Until(t, "the volume is counted", func() bool { return status(t, "west").Volumes > 0 }, func() any { return status(t, "west") })
 	assert.Contains(t, status(t, "west").Namespaces, namespace)
 
-	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Remotes, "west")
 	message := awaitReady(t, "west", metav1.ConditionFalse, "Leaving")
 	assert.Contains(t, message, "volumes have their data there")
 	assert.Contains(t, message, "kubectl get pv -l lodestone.dev/cluster=west")
@@ -130,8 +120,8 @@ func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 		return err != nil || !hasVolume(t, volume)
 	})
 
-	createClaim(t, fabric.NewClaim(namespace, "new", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "new", "new")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "new", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "new", "new")))
 	requireUnscheduled(t, namespace, "new")
 	assert.Nil(t, claimOf(t, bed.West, namespace, "new"), "it takes no new volumes")
 
@@ -145,15 +135,13 @@ func TestAClusterThatHoldsVolumesStays(t *testing.T) {
 
 	// The pod that waits is woken when the cluster is back.
 	require.NoError(t, bed.Peer(t.Context()))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "new"))
+	require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "new"))
 	deletePodAndClaim(t, namespace, "new", "new")
 }
 
 func TestAKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	shadow := claimOf(t, bed.West, namespace, "data")
 	uid := status(t, "west").ClusterUID
@@ -182,9 +170,7 @@ func TestAKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 // anew, as GitOps and backups do: without a status.
 func TestARemoteClusterMadeAnewWithTheKubeconfigOfAnotherClusterDeletesNothing(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	volume := claimOf(t, bed.Home, namespace, "data").Spec.VolumeName
 	uid := status(t, "west").ClusterUID
 	assert.Equal(t, uid, await.Volume(t, bed.Home.Client(), volume).Annotations[keys.ClusterUID])
@@ -211,40 +197,33 @@ func TestARemoteClusterMadeAnewWithTheKubeconfigOfAnotherClusterDeletesNothing(t
 func TestTheClusterThatPeerHasWrittenDownIsHeeded(t *testing.T) {
 	testbed.Require(t)
 	secret(t, fabric.System, "north", "kubeconfig", kubeconfigOf(t, east))
-	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "north", Annotations: map[string]string{keys.ClusterUID: "of-another"}},
 		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: "north"}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { unregister(t, "north") })
 	assert.Contains(t, awaitReady(t, "north", metav1.ConditionFalse, "OtherCluster"), "delete the annotation "+keys.ClusterUID)
 	assert.Empty(t, status(t, "north").ClusterUID, "the wrong cluster is not written down")
 
-	_, err = bed.Remotes.Patch(t.Context(), "north", types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, keys.ClusterUID), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Remotes, "north", types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, keys.ClusterUID))
 	awaitReady(t, "north", metav1.ConditionTrue, "Ready")
 }
 
 // makeAnew has a RemoteCluster gone, whatever holds it, and makes it anew.
 func makeAnew(t *testing.T, id string) {
 	t.Helper()
-	before, err := bed.Remotes.Get(t.Context(), id, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, bed.Remotes.Delete(t.Context(), id, metav1.DeleteOptions{}))
-	_, err = bed.Remotes.Patch(t.Context(), id, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: before.Spec},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	before := must.Get(t, bed.Remotes, id)
+	must.Delete(t, bed.Remotes, id)
+	must.Patch(t, bed.Remotes, id, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: before.Spec})
 }
 
 // requestSize makes a claim at home ask for a size.
 func requestSize(t *testing.T, namespace, name, size string) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 }
 
 // awaitSize waits until a claim at home has a size.
@@ -257,9 +236,7 @@ func awaitSize(t *testing.T, namespace, name, size string) {
 
 func TestAClaimThatAsksForMoreWhileItsClusterIsAwayGrowsLater(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	awaitSize(t, namespace, "data", "1Gi")
 
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
@@ -279,9 +256,7 @@ func TestAClaimThatAsksForMoreWhileItsClusterIsAwayGrowsLater(t *testing.T) {
 func TestAClaimGrowsThoughNobodyKnowsWhetherItsClusterHeard(t *testing.T) {
 	testbed.NotInShort(t)
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 
 	require.NoError(t, bed.West.PauseAPIServer())
 	t.Cleanup(func() {
@@ -314,16 +289,14 @@ func awaitCapacity(t *testing.T, class string) {
 	}
 	capacities := east.Client().StorageV1().CSIStorageCapacities(metav1.NamespaceDefault)
 	becomes("unknown")
-	room, err := capacities.Create(t.Context(), &storagev1.CSIStorageCapacity{
+	room := must.Create(t, capacities, &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{Name: "room"}, StorageClassName: class, Capacity: ptr.To(resource.MustParse("10Gi")),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	becomes("10Gi")
 	room.Capacity = ptr.To(resource.MustParse("0"))
-	_, err = capacities.Update(t.Context(), room, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, capacities, room)
 	becomes("0")
-	require.NoError(t, capacities.Delete(t.Context(), room.Name, metav1.DeleteOptions{}))
+	must.Delete(t, capacities, room.Name)
 	becomes("unknown")
 }
 
@@ -401,11 +374,10 @@ func TestAClusterThatCannotBeUsedSaysWhy(t *testing.T) {
 func TestASecretMustBeWhereLodestoneRuns(t *testing.T) {
 	namespace := testbed.Namespace(t, bed.Home)
 	secret(t, namespace, "elsewhere", "kubeconfig", kubeconfigOf(t, east))
-	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"},
 		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: namespace, Name: "elsewhere"}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { unregister(t, "elsewhere") })
 	assert.Contains(t, awaitReady(t, "elsewhere", metav1.ConditionFalse, "BadKubeconfig"), "must be in namespace "+fabric.System)
 }
@@ -475,19 +447,14 @@ func altered(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.Auth
 func accountWith(t *testing.T, cluster *testbed.Cluster, name string, rules ...rbacv1.PolicyRule) []byte {
 	t.Helper()
 	namespace := testbed.Namespace(t, cluster)
-	_, err := cluster.Client().CoreV1().ServiceAccounts(namespace).Create(t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, cluster.Client().CoreV1().ServiceAccounts(namespace), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	rbac := cluster.Client().RbacV1()
-	_, err = rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Rules: rules},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	must.Create(t, rbac.ClusterRoles(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Rules: rules})
+	must.Create(t, rbac.ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: namespace},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	data, err := cluster.ServiceAccountKubeconfig(t.Context(), namespace, name)
 	require.NoError(t, err)
 	return data

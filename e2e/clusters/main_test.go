@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
@@ -70,8 +71,7 @@ const (
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	testbed.Require(t)
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
+	namespace := bed.Namespace(t)
 	// With its namespace in west home's rights there go, before its claims do, and
 	// nobody here takes its finalizer off them then: a volume would be left over.
 	t.Cleanup(func() { awaitNoVolumes(t, namespace) })
@@ -89,8 +89,7 @@ func awaitNoVolumes(t *testing.T, namespace string) {
 	var left []string
 	await.Until(t, "the volumes of namespace "+namespace+" are gone", func() bool {
 		left = nil
-		volumes, err := core.PersistentVolumes().List(context.Background(), metav1.ListOptions{})
-		require.NoError(t, err)
+		volumes := must.List(t, core.PersistentVolumes())
 		for _, volume := range volumes.Items {
 			if ref := volume.Spec.ClaimRef; ref != nil && ref.Namespace == namespace {
 				left = append(left, fmt.Sprintf("%s: %s", volume.Name, volume.Status.Phase))
@@ -107,11 +106,10 @@ func registered(t *testing.T, id string, kubeconfig []byte) {
 	if kubeconfig != nil {
 		secret(t, fabric.System, id, "kubeconfig", kubeconfig)
 	}
-	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: id},
 		Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: id}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { unregister(t, id) })
 }
 
@@ -131,10 +129,9 @@ func unregister(t *testing.T, id string) {
 func secret(t *testing.T, namespace, name, key string, data []byte) {
 	t.Helper()
 	secrets := bed.Home.Client().CoreV1().Secrets(namespace)
-	_, err := secrets.Create(t.Context(), &corev1.Secret{
+	must.Create(t, secrets, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{key: data},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		err := secrets.Delete(context.Background(), name, metav1.DeleteOptions{})
 		require.NoError(t, err)
@@ -149,11 +146,9 @@ func secret(t *testing.T, namespace, name, key string, data []byte) {
 func replaceKubeconfig(t *testing.T, id string, kubeconfig []byte) {
 	t.Helper()
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	have, err := secrets.Get(context.Background(), id, metav1.GetOptions{})
-	require.NoError(t, err)
+	have := must.Get(t, secrets, id)
 	have.Data["kubeconfig"] = kubeconfig
-	_, err = secrets.Update(context.Background(), have, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, secrets, have)
 }
 
 func kubeconfigOf(t *testing.T, cluster *testbed.Cluster) []byte {
@@ -165,8 +160,7 @@ func kubeconfigOf(t *testing.T, cluster *testbed.Cluster) []byte {
 
 func status(t *testing.T, id string) v1alpha1.RemoteClusterStatus {
 	t.Helper()
-	remote, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, id)
 	return remote.Status
 }
 
@@ -190,23 +184,18 @@ func awaitReady(t *testing.T, id string, want metav1.ConditionStatus, reason str
 	return have.Message
 }
 
-func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+// useInWest makes a claim and a pod that uses it in west, and waits until the pod runs there.
+func useInWest(t *testing.T, namespace, claim, pod string) {
 	t.Helper()
-	created, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return created
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	bed.CreateClaim(t, fabric.NewClaim(namespace, claim, fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, pod, claim)))
+	require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, pod))
 }
 
 func deletePodAndClaim(t *testing.T, namespace, pod, claim string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), pod, metav1.DeleteOptions{}))
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), pod)
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 }
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
@@ -225,20 +214,7 @@ func hasVolume(t *testing.T, name string) bool {
 
 func pod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	found, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return found
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	await.Until(t, fmt.Sprintf("pod %s/%s runs", namespace, name), func() bool {
-		return pod(t, namespace, name).Status.Phase == corev1.PodRunning
-	}, func() any {
-		return append(await.Events(t, bed.Home.Client(), namespace), fmt.Sprint(pod(t, namespace, name).Status.Conditions))
-	})
-	return pod(t, namespace, name).Spec.NodeName
+	return must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 }
 
 // requireUnscheduled checks that a pod gets no node for a while.

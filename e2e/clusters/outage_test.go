@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/faultynetwork"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -25,9 +26,7 @@ import (
 
 func TestAnAPIServerThatStops(t *testing.T) {
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	before := claimOf(t, bed.West, namespace, "data")
 
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
@@ -40,9 +39,9 @@ func TestAnAPIServerThatStops(t *testing.T) {
 	assert.Equal(t, metav1.ConditionUnknown, condition(t, "west", v1alpha1.Authorized).Status, "nobody knows")
 	assert.NotEmpty(t, status(t, "west").StorageClasses, "what was known last is shown")
 
-	createClaim(t, fabric.NewClaim(namespace, "here", fabric.Class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "here", "here")))
-	awaitRunning(t, namespace, "here")
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "here", fabric.Class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "here", "here")))
+	bed.AwaitRunning(t, namespace, "here")
 
 	require.NoError(t, bed.West.StartAPIServer(t.Context()))
 	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
@@ -70,14 +69,14 @@ func TestAnAPIServerThatHangsDelaysNothingAtHome(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"} {
 		claim := fabric.NewClaim(namespace, "west-"+name, fabric.Class)
 		claim.Annotations = map[string]string{keys.SelectedNode: fabric.WestNode}
-		createClaim(t, claim)
+		bed.CreateClaim(t, claim)
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		createClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
-		createPod(t, fabric.AtHome(fabric.NewPod(namespace, name, name)))
+		bed.CreateClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
+		bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, name, name)))
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		awaitRunning(t, namespace, name)
+		bed.AwaitRunning(t, namespace, name)
 	}
 	assert.Contains(t, awaitReady(t, "west", metav1.ConditionFalse, "NotReachable"), "no answer within")
 	require.NoError(t, bed.West.ResumeAPIServer())
@@ -102,9 +101,7 @@ func TestAClusterFarAwayIsUsed(t *testing.T) {
 	awaitReady(t, "west", metav1.ConditionFalse, "BadKubeconfig")
 	replaceKubeconfig(t, "west", altered(t, func(cluster *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { cluster.Server = line.URL() }))
 	awaitReady(t, "west", metav1.ConditionTrue, "Ready")
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	useInWest(t, namespace, "data", "db")
 	deletePodAndClaim(t, namespace, "db", "data")
 	awaitNoVolumes(t, namespace)
 }
@@ -113,10 +110,8 @@ func TestAClusterFarAwayIsUsed(t *testing.T) {
 // and whether the claims of that namespace in west are just those behind them.
 func settled(t *testing.T, namespace string) bool {
 	t.Helper()
-	claims, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	shadows, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	claims := must.List(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace))
+	shadows := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace))
 	want, have := map[string]bool{}, map[string]bool{}
 	for i := range claims.Items {
 		claim := &claims.Items[i]
@@ -142,13 +137,13 @@ func TestAClusterThatBecomesReadyWakesThePodsThatWaitForIt(t *testing.T) {
 		awaitReady(t, "west", metav1.ConditionTrue, "Ready")
 	})
 	awaitReady(t, "west", metav1.ConditionFalse, "BadKubeconfig")
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	requireUnscheduled(t, namespace, "db")
 	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode], "the extender passes the cluster over")
 
 	replaceKubeconfig(t, "west", working)
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	deletePodAndClaim(t, namespace, "db", "data")
 }
 
@@ -156,20 +151,19 @@ func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
 	namespace := newNamespace(t)
 	const late = "west-late"
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "waits-for-late"}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), Parameters: map[string]string{keys.RemoteClass: late},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, classes.Delete(context.Background(), "waits-for-late", metav1.DeleteOptions{}))
 	})
-	createClaim(t, fabric.NewClaim(namespace, "data", "waits-for-late"))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	t.Cleanup(func() {
+		must.Delete(t, classes, "waits-for-late")
+	})
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", "waits-for-late"))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	requireUnscheduled(t, namespace, "db")
 
 	storageClass(t, bed.West, late, bed.WestStorage.Name())
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	assert.Equal(t, late, *claimOf(t, bed.West, namespace, "data").Spec.StorageClassName)
 	deletePodAndClaim(t, namespace, "db", "data")
 	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
@@ -179,16 +173,15 @@ func TestANewClassInARemoteClusterWakesThePodsThatWaitForIt(t *testing.T) {
 
 func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	await.Until(t, "the refusal is on the claim", func() bool {
 		return claimOf(t, bed.Home, namespace, "data").Annotations[keys.Refused] != ""
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
 	require.NoError(t, bed.Bind(t.Context(), namespace))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	deletePodAndClaim(t, namespace, "db", "data")
 	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
 		return await.Events(t, bed.Home.Client(), namespace)
@@ -200,18 +193,15 @@ func TestANamespaceThatIsOpenedLaterIsUsedThen(t *testing.T) {
 func TestANamespaceThatIsOpenedLaterWakesThePodsOfItsData(t *testing.T) {
 	namespace := newNamespace(t)
 	offload := func(value string) {
-		_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, "--overwrite", keys.Offload+"="+value)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, "--overwrite", keys.Offload+"="+value)
 	}
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "first", "data")))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "first"))
+	useInWest(t, namespace, "data", "first")
 	offload("disabled")
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "second", "data")))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "second", "data")))
 	requireUnscheduled(t, namespace, "second")
 	offload(keys.OffloadEnabled)
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "second"))
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "second"))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "first")
 	deletePodAndClaim(t, namespace, "second", "data")
 	await.Until(t, "the shadow goes", func() bool { return claimOf(t, bed.West, namespace, "data") == nil }, func() any {
 		return await.Events(t, bed.Home.Client(), namespace)

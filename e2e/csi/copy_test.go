@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -60,9 +61,8 @@ func copyOf(t *testing.T, namespace string, place func(*corev1.Pod) *corev1.Pod,
 	for _, c := range change {
 		c(claim)
 	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, place(fabric.NewPod(namespace, "reader", "copy")))
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	bed.CreatePod(t, place(fabric.NewPod(namespace, "reader", "copy")))
 }
 
 // TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims has external-provisioner
@@ -76,7 +76,7 @@ func TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims(t *testing.T) {
 				namespace := newNamespace(t)
 				source := r.source(t, namespace)
 				copyOf(t, namespace, r.reader(source), ofClass(namespace), sized(size))
-				awaitRunning(t, namespace, "reader")
+				bed.AwaitRunning(t, namespace, "reader")
 				c := chainOf(t, namespace, "copy", r.driver())
 				assert.Equal(t, source.volume.ID, c.volume.Source, "what the driver has copied")
 				assert.Equal(t, source.volume.Node, c.volume.Node)
@@ -102,11 +102,10 @@ func TestACopyIsMadeOfASourceThatHasGrown(t *testing.T) {
 			source.requireGrown(t, r.driver(), 2)
 			small := fabric.NewClaim(namespace, "small", namespace)
 			small.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
-			_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), small, metav1.CreateOptions{})
-			require.NoError(t, err)
-			createPod(t, fabric.NewPod(namespace, "small", "small"))
+			must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), small)
+			bed.CreatePod(t, fabric.NewPod(namespace, "small", "small"))
 			copyOf(t, namespace, r.reader(source), ofClass(namespace), sized("2Gi"))
-			awaitRunning(t, namespace, "reader")
+			bed.AwaitRunning(t, namespace, "reader")
 			c := chainOf(t, namespace, "copy", r.driver())
 			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 			assert.Equal(t, int64(2*gibibyte), c.volume.Bytes)
@@ -145,13 +144,12 @@ parameters: %s
 // takeSnapshot takes a snapshot of claim "data" and waits until it is ready.
 func takeSnapshot(t *testing.T, namespace, name string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(`
+	must.Kubectl(t, bed.Home, fmt.Sprintf(`
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshot
 metadata: {name: %s, namespace: %s}
 spec: {source: {persistentVolumeClaimName: data}}
 `, name, namespace), "apply", "-f", "-")
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		_, _ = bed.Home.Kubectl(context.Background(), "", "delete", "volumesnapshot", "-n", namespace, name, "--ignore-not-found",
 			"--timeout=20s")
@@ -170,9 +168,7 @@ func field(t *testing.T, cluster *testbed.Cluster, kind, namespace, name, path s
 	if name != "" {
 		args = append(args, name)
 	}
-	got, err := cluster.Kubectl(t.Context(), "", args...)
-	require.NoError(t, err)
-	return got
+	return must.Kubectl(t, cluster, "", args...)
 }
 
 // fromSnapshot makes a claim want its data from a snapshot.
@@ -188,9 +184,8 @@ func restore(t *testing.T, namespace, name, snapshot string) {
 	t.Helper()
 	claim := fabric.NewClaim(namespace, name, virtual)
 	fromSnapshot(snapshot)(claim)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, fabric.NewPod(namespace, name, name))
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	bed.CreatePod(t, fabric.NewPod(namespace, name, name))
 }
 
 // snapshotsOf returns how many snapshots a driver has of a volume.
@@ -222,7 +217,7 @@ func TestASnapshotIsTakenAndRestoredInTheClusterOfItsData(t *testing.T) {
 			remove(t, namespace)
 
 			restore(t, namespace, "restored", "kept")
-			awaitRunning(t, namespace, "restored")
+			bed.AwaitRunning(t, namespace, "restored")
 			c := chainOf(t, namespace, "restored", r.driver())
 			assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 			await.Until(t, "nothing stands in for the snapshot any more", func() bool {
@@ -231,8 +226,7 @@ func TestASnapshotIsTakenAndRestoredInTheClusterOfItsData(t *testing.T) {
 			})
 			require.Equal(t, 1, snapshotsOf(t, r.driver(), source.volume.ID), "the data was only read")
 
-			_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot", "-n", namespace, "kept", "--timeout=30s")
-			require.NoError(t, err)
+			must.Kubectl(t, bed.Home, "", "delete", "volumesnapshot", "-n", namespace, "kept", "--timeout=30s")
 			await.Until(t, "the driver has no snapshot any more", func() bool { return snapshotsOf(t, r.driver(), source.volume.ID) == 0 })
 			assert.Empty(t, field(t, bed.West, "volumesnapshots", namespace, "", "{.items[*].metadata.name}"))
 		})
@@ -253,7 +247,7 @@ func TestAClaimWaitsForItsSnapshot(t *testing.T) {
 			write(t, r.driver(), source.volume.ID)
 			assert.Empty(t, claimOf(t, bed.Home, namespace, "restored").Spec.VolumeName)
 			takeSnapshot(t, namespace, "later")
-			awaitRunning(t, namespace, "restored")
+			bed.AwaitRunning(t, namespace, "restored")
 			assert.Equal(t, text, read(t, r.driver(), chainOf(t, namespace, "restored", r.driver()).volume.ID))
 		})
 	}
@@ -271,10 +265,9 @@ func TestAForgedClusterMovesNoSnapshot(t *testing.T) {
 	claim := fabric.NewClaim(namespace, "restored", virtual)
 	fromSnapshot("kept")(claim)
 	claim.Annotations = map[string]string{keys.SourceCluster: "west"}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, fabric.NewPod(namespace, "restored", "restored"))
-	awaitRunning(t, namespace, "restored")
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	bed.CreatePod(t, fabric.NewPod(namespace, "restored", "restored"))
+	bed.AwaitRunning(t, namespace, "restored")
 	assert.Equal(t, text, read(t, home, chainOf(t, namespace, "restored", home).volume.ID))
 	assert.Nil(t, claimOf(t, bed.West, namespace, "restored"))
 }
@@ -314,15 +307,13 @@ func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
 	c := awaitServed(t, namespace, home)
 	write(t, home, c.volume.ID)
 
-	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, fmt.Sprintf(snapshotClass, namespace), "apply", "-f", "-")
 	t.Cleanup(func() {
 		_, err := bed.Home.Kubectl(context.Background(), "", "delete", "volumesnapshotclass", namespace)
 		assert.NoError(t, err)
 	})
 	await.Until(t, "the snapshot is ready", func() bool {
-		ready, err := bed.Home.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
-		require.NoError(t, err)
+		ready := must.Kubectl(t, bed.Home, "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
 		return ready == "true"
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
@@ -339,8 +330,7 @@ func TestACloneOfAVirtualClaimAtHome(t *testing.T) {
 	write(t, home, c.volume.ID)
 	claim := fabric.NewClaim(namespace, "clone", atOnce)
 	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "data"}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 	clone := awaitContent(t, namespace, "clone")
 	assert.Equal(t, c.volume.ID, clone.Source)
 }
@@ -392,8 +382,7 @@ func (c *chain) makeAnew(t *testing.T) {
 	policy := func(name string) string { return `{"spec":{"persistentVolumeReclaimPolicy":"` + name + `"}}` }
 	kubectl := func(args ...string) {
 		t.Helper()
-		_, err := c.cluster.Kubectl(t.Context(), "", args...)
-		require.NoError(t, err)
+		must.Kubectl(t, c.cluster, "", args...)
 	}
 	kubectl("patch", "pv", c.real.Name, "-p", policy("Retain"))
 	kubectl("delete", "pvc", "-n", shadow.Namespace, shadow.Name, "--wait=false")
@@ -409,8 +398,7 @@ func (c *chain) makeAnew(t *testing.T) {
 			again.Annotations[key] = value
 		}
 	}
-	_, err := c.cluster.Client().CoreV1().PersistentVolumeClaims(shadow.Namespace).Create(t.Context(), again, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, c.cluster.Client().CoreV1().PersistentVolumeClaims(shadow.Namespace), again)
 	await.Until(t, "the virtual volume names the new shadow", func() bool {
 		ref, err := backing.RefOf(volumeOf(t, bed.Home, c.virtual.Name))
 		require.NoError(t, err)
@@ -433,10 +421,9 @@ func TestSnapshotsBeforeAndAfterAShadowIsMadeAnew(t *testing.T) {
 	write(t, west, c.volume.ID)
 	handle := c.virtual.Spec.CSI.VolumeHandle
 	takeSnapshot(t, namespace, "before")
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "db")
 	await.Until(t, "no pod there uses the shadow", func() bool {
-		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		pods := must.List(t, bed.West.Client().CoreV1().Pods(namespace))
 		return len(pods.Items) == 0
 	})
 	for _, name := range []string{"after", "again"} {
@@ -447,12 +434,11 @@ func TestSnapshotsBeforeAndAfterAShadowIsMadeAnew(t *testing.T) {
 	require.Equal(t, 3, snapshotsOf(t, west, c.volume.ID))
 	for _, name := range []string{"before", "again"} {
 		restore(t, namespace, "from-"+name, name)
-		awaitRunning(t, namespace, "from-"+name)
+		bed.AwaitRunning(t, namespace, "from-"+name)
 		assert.Equal(t, text, read(t, west, chainOf(t, namespace, "from-"+name, west).volume.ID))
 	}
 	for _, name := range []string{"before", "after", "again"} {
-		_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot", "-n", namespace, name, "--timeout=30s")
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "delete", "volumesnapshot", "-n", namespace, name, "--timeout=30s")
 	}
 	await.Until(t, "the driver has no snapshot any more", func() bool { return snapshotsOf(t, west, c.volume.ID) == 0 })
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 )
 
@@ -185,9 +186,8 @@ func TestAttributesOfAClaimReachTheDriver(t *testing.T) {
 	slow, fast := attributes(t, home, namespace)
 	claim := fabric.NewClaim(namespace, "data", waiting)
 	claim.Spec.VolumeAttributesClassName = &slow
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	volume := func() (v sidecars.Volume) {
 		if bound := claimOf(t, bed.Home, namespace, "data"); bound.Spec.VolumeName != "" {
 			v = volumes(t, home)[volumeOf(t, bed.Home, bound.Spec.VolumeName).Spec.CSI.VolumeHandle]
@@ -197,9 +197,8 @@ func TestAttributesOfAClaimReachTheDriver(t *testing.T) {
 	await.Until(t, "the driver has the attributes of the first class", func() bool { return volume().Mutable["iops"] == "100" },
 		func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
-	_, err = bed.Home.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
+	must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
 		`"}}`)
-	require.NoError(t, err)
 	await.Until(t, "the driver has those of the second", func() bool { return volume().Mutable["iops"] == "5000" },
 		func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
@@ -219,9 +218,8 @@ func TestAttributesOfAVirtualClaimReachTheDriver(t *testing.T) {
 			assert.Equal(t, "100", c.volume.Mutable["iops"])
 			requireAttributes(t, c, slow)
 
-			_, err := bed.Home.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
+			must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
 				`"}}`)
-			require.NoError(t, err)
 			await.Until(t, "the driver has the attributes of the second class", func() bool {
 				return volumes(t, r.driver())[c.volume.ID].Mutable["iops"] == "5000"
 			},
@@ -259,8 +257,7 @@ func attributes(t *testing.T, driver *sidecars.Driver, suffix string) (slow, fas
 		class := &storagev1.VolumeAttributesClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver.Name, Parameters: map[string]string{"iops": iops},
 		}
-		_, err := classes.Create(t.Context(), class, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, classes, class)
 		t.Cleanup(func() { assert.NoError(t, classes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	}
 	return slow, fast

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -56,19 +56,18 @@ func createGroup(t *testing.T, namespace string, place func(*corev1.Pod) *corev1
 	for _, name := range names {
 		claim := fabric.NewClaim(namespace, name, virtual)
 		inGroup(claim)
-		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-		require.NoError(t, err)
-		createPod(t, place(fabric.NewPod(namespace, name, name)))
+		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+		bed.CreatePod(t, place(fabric.NewPod(namespace, name, name)))
 	}
 	for _, name := range names {
-		awaitRunning(t, namespace, name)
+		bed.AwaitRunning(t, namespace, name)
 	}
 }
 
 // askGroup asks for a snapshot of all claims with the label of groups.
 func askGroup(t *testing.T, namespace, name, class string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(`
+	must.Kubectl(t, bed.Home, fmt.Sprintf(`
 apiVersion: groupsnapshot.storage.k8s.io/v1beta2
 kind: VolumeGroupSnapshot
 metadata: {name: %s, namespace: %s}
@@ -76,7 +75,6 @@ spec:
   volumeGroupSnapshotClassName: %s
   source: {selector: {matchLabels: {app: db}}}
 `, name, namespace, class), "apply", "-f", "-")
-	require.NoError(t, err)
 	t.Cleanup(func() {
 		_, _ = bed.Home.Kubectl(context.Background(), "", "delete", "volumegroupsnapshot", "-n", namespace, name, "--ignore-not-found",
 			"--timeout=20s")
@@ -161,7 +159,7 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 			// might choose the other one for ever.
 			endPod := func(name string) {
 				t.Helper()
-				require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+				must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 			}
 			for _, source := range sources {
 				endPod(source.claim.Name)
@@ -169,14 +167,13 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 			for _, source := range sources {
 				name := "restored-" + source.claim.Name
 				restore(t, namespace, name, members[source.virtual.Spec.CSI.VolumeHandle])
-				awaitRunning(t, namespace, name)
+				bed.AwaitRunning(t, namespace, name)
 				c := chainOf(t, namespace, name, r.driver())
 				assert.Equal(t, text, read(t, r.driver(), c.volume.ID))
 				endPod(name)
 			}
 
-			_, err := bed.Home.Kubectl(t.Context(), "", "delete", "volumegroupsnapshot", "-n", namespace, "kept", "--timeout=30s")
-			require.NoError(t, err)
+			must.Kubectl(t, bed.Home, "", "delete", "volumegroupsnapshot", "-n", namespace, "kept", "--timeout=30s")
 			await.Until(t, "the driver has no snapshot any more", func() bool {
 				return len(groupsOf(t, r.driver(), sources[0].volume.ID, sources[1].volume.ID)) == 0
 			})

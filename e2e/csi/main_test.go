@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
@@ -155,22 +155,8 @@ var routes = []route{
 // goes, what is in it is deleted: with the namespace home's rights there go, too.
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		client := bed.Home.Client().CoreV1()
-		_ = client.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-		_ = client.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-		for ctx.Err() == nil {
-			left, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
-			if err == nil && len(left.Items) == 0 {
-				return
-			}
-			time.Sleep(await.Often)
-		}
-	})
+	namespace := bed.Namespace(t)
+	bed.EmptyAfter(t, namespace)
 	return namespace
 }
 
@@ -181,15 +167,8 @@ func create(t *testing.T, namespace string, place func(*corev1.Pod) *corev1.Pod,
 	for _, c := range change {
 		c(claim)
 	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, place(fabric.NewPod(namespace, "db", "data")))
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	bed.CreatePod(t, place(fabric.NewPod(namespace, "db", "data")))
 }
 
 // chain is a virtual claim with all that is behind it.
@@ -203,18 +182,8 @@ type chain struct {
 // awaitServed waits until pod "db" runs and returns what is behind its claim "data".
 func awaitServed(t *testing.T, namespace string, driver *sidecars.Driver) chain {
 	t.Helper()
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	return chainOf(t, namespace, "data", driver)
-}
-
-// awaitRunning waits until a pod runs.
-func awaitRunning(t *testing.T, namespace, name string) {
-	t.Helper()
-	await.Until(t, "pod "+name+" runs", func() bool {
-		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		return pod.Status.Phase == corev1.PodRunning
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 }
 
 // chainOf returns what is behind a claim that a pod uses.
@@ -268,7 +237,6 @@ func sized(size string) func(*corev1.PersistentVolumeClaim) {
 // requestSize raises what a claim asks for.
 func requestSize(t *testing.T, cluster *testbed.Cluster, namespace, name, size string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, name,
+	must.Kubectl(t, cluster, "", "patch", "pvc", "-n", namespace, name,
 		"-p", fmt.Sprintf(`{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
-	require.NoError(t, err)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -80,21 +80,16 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 			forged := func(text string) string {
 				return fmt.Sprintf(text, attacker, victim, content, contentUID, theirs.claim.UID, id)
 			}
-			_, err = bed.Home.Kubectl(t.Context(), forged(forgedSnapshots), "apply", "-f", "-")
-			require.NoError(t, err)
-			_, err = bed.West.Kubectl(t.Context(), forged(thereToo), "apply", "-f", "-")
-			require.NoError(t, err)
+			must.Kubectl(t, bed.Home, forged(forgedSnapshots), "apply", "-f", "-")
+			must.Kubectl(t, bed.West, forged(thereToo), "apply", "-f", "-")
 			status := fmt.Sprintf(`{"status":{"boundVolumeSnapshotContentName":%q,"readyToUse":true,"restoreSize":"1Gi"}}`, content)
 			for _, name := range []string{"of-content", "of-path", "of-twin"} {
-				_, err = bed.Home.Kubectl(t.Context(), "", "patch", "volumesnapshot", "-n", attacker, name, "--subresource=status", "--type=merge",
-					"-p", status)
-				require.NoError(t, err)
+				must.Kubectl(t, bed.Home, "", "patch", "volumesnapshot", "-n", attacker, name, "--subresource=status", "--type=merge", "-p", status)
 				claim := fabric.NewClaim(attacker, name, virtual)
 				fromSnapshot(name)(claim)
 				claim.Annotations = map[string]string{keys.SourceCluster: theirs.virtual.Labels[keys.Cluster]}
-				_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(attacker).Create(t.Context(), claim, metav1.CreateOptions{})
-				require.NoError(t, err)
-				createPod(t, r.place(fabric.NewPod(attacker, name, name)))
+				must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(attacker), claim)
+				bed.CreatePod(t, r.place(fabric.NewPod(attacker, name, name)))
 			}
 			await.Event(t, bed.Home.Client(), attacker, "of-content", "InvalidSnapshot")
 
@@ -103,7 +98,7 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 				return field(t, bed.Home, "volumesnapshot", attacker, "kept", "{.status.readyToUse}") == "true"
 			}, func() any { return await.Events(t, bed.Home.Client(), attacker) })
 			restore(t, attacker, "restored", "kept")
-			awaitRunning(t, attacker, "restored")
+			bed.AwaitRunning(t, attacker, "restored")
 			got := chainOf(t, attacker, "restored", r.driver())
 			assert.NotEqual(t, text, read(t, r.driver(), got.volume.ID))
 			assert.Equal(t, 1, snapshotsOf(t, r.driver(), theirs.volume.ID), "nobody else took one")
@@ -121,7 +116,7 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 			assert.Equal(t, handle, field(t, bed.Home, "volumesnapshotcontent", "", content, "{.status.snapshotHandle}"))
 			assert.Empty(t, field(t, bed.Home, "volumesnapshotcontent", "", content, "{.metadata.deletionTimestamp}"))
 			restore(t, victim, "restored", "kept")
-			awaitRunning(t, victim, "restored")
+			bed.AwaitRunning(t, victim, "restored")
 			assert.Equal(t, text, read(t, r.driver(), chainOf(t, victim, "restored", r.driver()).volume.ID))
 			assert.NotEqual(t, own.volume.ID, got.volume.ID)
 		})
@@ -132,7 +127,7 @@ func TestASnapshotReachesNothingOfAnotherTenant(t *testing.T) {
 func (c chain) deleteTwin(t *testing.T) {
 	t.Helper()
 	twins := bed.Home.Client().CoreV1().PersistentVolumeClaims(c.backing.Namespace)
-	require.NoError(t, twins.Delete(t.Context(), c.backing.Name, metav1.DeleteOptions{}))
+	must.Delete(t, twins, c.backing.Name)
 }
 
 // requireHealed waits until another twin is bound to the same real volume, and all
@@ -162,7 +157,7 @@ func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) 
 	c.requireGrown(t, home, 2)
 
 	copyOf(t, namespace, func(pod *corev1.Pod) *corev1.Pod { return fabric.OnNode(pod, c.volume.Node) }, sized("2Gi"))
-	awaitRunning(t, namespace, "reader")
+	bed.AwaitRunning(t, namespace, "reader")
 	copied := chainOf(t, namespace, "copy", home)
 	assert.Equal(t, c.volume.ID, copied.volume.Source)
 	assert.Equal(t, text, read(t, home, copied.volume.ID))
@@ -256,9 +251,8 @@ func TestSizeAndAttributesChangeAtOnce(t *testing.T) {
 			slow, fast := attributes(t, r.driver(), namespace)
 			create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeAttributesClassName = &slow })
 			c := awaitServed(t, namespace, r.driver())
-			_, err := bed.Home.Kubectl(t.Context(), "", "patch", "pvc", "-n", namespace, "data",
+			must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data",
 				"-p", `{"spec":{"volumeAttributesClassName":"`+fast+`","resources":{"requests":{"storage":"2Gi"}}}}`)
-			require.NoError(t, err)
 			c.requireGrown(t, r.driver(), 2)
 			requireAttributes(t, c, fast)
 			assert.Equal(t, "5000", volumes(t, r.driver())[c.volume.ID].Mutable["iops"])

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -53,8 +54,8 @@ func TestBackingClaimGetsItsVolumeFromTheRealProvisioner(t *testing.T) {
 func remove(t *testing.T, namespace string) {
 	t.Helper()
 	client := bed.Home.Client().CoreV1()
-	require.NoError(t, client.Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
-	require.NoError(t, client.PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, client.Pods(namespace), "db")
+	must.Delete(t, client.PersistentVolumeClaims(namespace), "data")
 }
 
 // TestFailuresOfTheDriverLeaveOneVolume does not run in parallel: it orders
@@ -105,8 +106,7 @@ func TestFailuresOfTheDriverLeaveOneVolume(t *testing.T) {
 func orphans(t *testing.T, driver *sidecars.Driver) map[string]sidecars.Volume {
 	t.Helper()
 	left := volumes(t, driver)
-	known, err := clusterOf(driver).Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	known := must.List(t, clusterOf(driver).Client().CoreV1().PersistentVolumes())
 	for _, pv := range known.Items {
 		if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == driver.Name {
 			delete(left, pv.Spec.CSI.VolumeHandle)
@@ -245,8 +245,7 @@ func TestWhatTheDriverRefusesIsSaidInItsWords(t *testing.T) {
 // publishedCapacity returns what is published of the room for a class, by node.
 func publishedCapacity(t *testing.T, driver *sidecars.Driver, class string) map[string]int64 {
 	t.Helper()
-	published, err := clusterOf(driver).Client().StorageV1().CSIStorageCapacities("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	published := must.List(t, clusterOf(driver).Client().StorageV1().CSIStorageCapacities(""))
 	free := map[string]int64{}
 	for _, c := range published.Items {
 		if c.StorageClassName == class && c.NodeTopology != nil {
@@ -302,9 +301,8 @@ func TestKubeSchedulerKeepsAPodFromNodesWithoutRoom(t *testing.T) {
 	namespace := newNamespace(t)
 	claim := fabric.NewClaim(namespace, "data", waiting)
 	sized("101Gi")(claim)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db", "FailedScheduling"), "did not have enough free storage")
 	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode])
 }
@@ -318,10 +316,9 @@ func TestVirtualClassesHaveTheRoomThatTheRealOnesPublish(t *testing.T) {
 	for i, node := range []string{"home-1", "home-2"} {
 		claim, pod := fabric.NewClaim(filled, node, virtual), fabric.OnNode(fabric.NewPod(filled, node, node), node)
 		sized("90Gi")(claim)
-		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(filled).Create(t.Context(), claim, metav1.CreateOptions{})
-		require.NoError(t, err)
-		createPod(t, pod)
-		awaitRunning(t, filled, node)
+		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(filled), claim)
+		bed.CreatePod(t, pod)
+		bed.AwaitRunning(t, filled, node)
 		assert.Equal(t, node, chainOf(t, filled, node, home).volume.Node, "claim %d", i)
 	}
 	namespace := newNamespace(t)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -103,9 +104,7 @@ func makeNode(ctx context.Context, name string, labels map[string]string) error 
 func apply(t *testing.T, directory string) string {
 	t.Helper()
 	testbed.Require(t)
-	output, err := cluster.Kubectl(t.Context(), "", "apply", "--validate=strict", "-k", folder(t, directory))
-	require.NoError(t, err)
-	return output
+	return must.Kubectl(t, cluster, "", "apply", "--validate=strict", "-k", folder(t, directory))
 }
 
 // folder returns what is applied for a kustomization of deploy/.
@@ -120,8 +119,7 @@ func folder(t *testing.T, directory string) string {
 func build(t *testing.T, directory string) []*unstructured.Unstructured {
 	t.Helper()
 	testbed.Require(t)
-	output, err := cluster.Kubectl(t.Context(), "", "kustomize", folder(t, directory))
-	require.NoError(t, err)
+	output := must.Kubectl(t, cluster, "", "kustomize", folder(t, directory))
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(output), 4096)
 	for {
@@ -189,18 +187,15 @@ func TestExamplesApply(t *testing.T) {
 			assert.NoError(c, err)
 		}, waitLong, poll, example)
 	}
-	_, err := cluster.Kubectl(t.Context(), "", "get", "remoteclusters", "west")
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", "get", "remoteclusters", "west")
 }
 
 func TestVirtualClassBindsLateAndItsDriverNeedsNoAttachment(t *testing.T) {
 	apply(t, "overlays/release")
 	storage := cluster.Client().StorageV1()
 
-	class, err := storage.StorageClasses().Get(t.Context(), "lodestone", metav1.GetOptions{})
-	require.NoError(t, err)
-	driver, err := storage.CSIDrivers().Get(t.Context(), class.Provisioner, metav1.GetOptions{})
-	require.NoError(t, err)
+	class := must.Get(t, storage.StorageClasses(), "lodestone")
+	driver := must.Get(t, storage.CSIDrivers(), class.Provisioner)
 
 	assert.Equal(t, "WaitForFirstConsumer", string(*class.VolumeBindingMode))
 	assert.False(t, *driver.Spec.AttachRequired)
@@ -234,10 +229,8 @@ func TestPodSecurityRefusesWhatOurPodsDoNotNeed(t *testing.T) {
 // generationsOf returns the generation of each object, which counts the changes of its spec.
 func generationsOf(t *testing.T, directory string) string {
 	t.Helper()
-	output, err := cluster.Kubectl(t.Context(), "", "get", "-k", folder(t, directory), "-o",
+	return must.Kubectl(t, cluster, "", "get", "-k", folder(t, directory), "-o",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.generation}{"\n"}{end}`)
-	require.NoError(t, err)
-	return output
 }
 
 func lines(output string) []string {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -42,14 +43,12 @@ func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	client := cluster.Client()
 	said := run(append([]string{"install", "lodestone", "--set", "certificates=job"}, own...)...)
 	assert.Contains(t, said, "kubectl lodestone peer")
-	deployment, err := client.AppsV1().Deployments(systemNamespace).Get(t.Context(), "lodestone-provisioner", metav1.GetOptions{})
-	require.NoError(t, err)
+	deployment := must.Get(t, client.AppsV1().Deployments(systemNamespace), "lodestone-provisioner")
 	assert.Equal(t, "ghcr.io/lodestone-storage/lodestone-provisioner:v0.3.0", deployment.Spec.Template.Spec.Containers[0].Image)
 
 	// The pods of a Job cannot be changed, and an upgrade changes their image.
 	run(append([]string{"upgrade", "lodestone", "--set", "tag=v0.4.0,replicas=3"}, own...)...)
-	deployment, err = client.AppsV1().Deployments(systemNamespace).Get(t.Context(), "lodestone-provisioner", metav1.GetOptions{})
-	require.NoError(t, err)
+	deployment = must.Get(t, client.AppsV1().Deployments(systemNamespace), "lodestone-provisioner")
 	assert.Equal(t, "ghcr.io/lodestone-storage/lodestone-provisioner:v0.4.0", deployment.Spec.Template.Spec.Containers[0].Image)
 	assert.EqualValues(t, 3, *deployment.Spec.Replicas)
 	run(append([]string{"install", "lodestone-remote", "--set", "role=remote"}, own...)...)
@@ -65,6 +64,5 @@ func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 		_, err = client.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		require.NoError(t, err, "what may hold something of users stays")
 	}
-	_, err = client.StorageV1().StorageClasses().Get(t.Context(), "lodestone", metav1.GetOptions{})
-	require.NoError(t, err)
+	must.Get(t, client.StorageV1().StorageClasses(), "lodestone")
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -24,8 +25,7 @@ func TestPodsOfTheNetworkSayOnlyWhatTheyKnow(t *testing.T) {
 	testbed.Require(t)
 	apply(t, "network/program/crds")
 	for _, file := range []string{"namespace", "agent-rights", "probe-rights", "status-rights"} {
-		_, err := cluster.Kubectl(t.Context(), "", "apply", "--validate=strict", "-f", root+"network/program/"+file+".yaml")
-		require.NoError(t, err)
+		must.Kubectl(t, cluster, "", "apply", "--validate=strict", "-f", root+"network/program/"+file+".yaml")
 	}
 	t.Cleanup(func() {
 		_, err := cluster.Kubectl(context.Background(), "", "delete", "--ignore-not-found", "-f", root+"network/program/status-rights.yaml")
@@ -59,14 +59,12 @@ func TestPodsOfTheNetworkSayOnlyWhatTheyKnow(t *testing.T) {
 	require.NoError(t, err)
 	link := &v1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: "west"},
 		Spec: v1alpha1.NetworkLinkSpec{PodCIDRs: []string{"10.1.0.0/16"}}}
-	link, err = admin.Create(t.Context(), link, metav1.CreateOptions{})
-	require.NoError(t, err)
+	link = must.Create(t, admin, link)
 	t.Cleanup(func() { assert.NoError(t, admin.Delete(context.Background(), link.Name, metav1.DeleteOptions{})) })
 
 	agent, prober := of("lodestone-network", "node-name", "a"), of("lodestone-network-probe", "pod-name", "p")
 	await.Until(t, "the policy is in force", func() bool {
-		now, err := admin.Get(t.Context(), link.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must.Get(t, admin, link.Name)
 		now.Status = v1alpha1.NetworkLinkStatus{PodCIDRs: []string{"0.0.0.0/0"}}
 		client, err := clients.NewNetworkLinks(prober, keys.NetworkNamespace)
 		require.NoError(t, err)
@@ -101,11 +99,9 @@ func TestPodsOfTheNetworkSayOnlyWhatTheyKnow(t *testing.T) {
 		"a probe pod of conditions":    {prober, func(s *v1alpha1.NetworkLinkStatus) { s.Conditions = nil }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			now, err := admin.Get(t.Context(), link.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			now := must.Get(t, admin, link.Name)
 			now.Status = *before.DeepCopy()
-			now, err = admin.UpdateStatus(t.Context(), now, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			now = must.UpdateStatus(t, admin, now)
 			row.change(&now.Status)
 			client, err := clients.NewNetworkLinks(row.by, keys.NetworkNamespace)
 			require.NoError(t, err)

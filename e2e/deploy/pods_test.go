@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	extender "github.com/lodestone-storage/lodestone/extender/app"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 	agent "github.com/lodestone-storage/lodestone/remoteagent/app"
@@ -53,8 +54,7 @@ func TestPodsOfEachDeploymentAreAdmittedAtLevelRestricted(t *testing.T) {
 func makeRoom(t *testing.T) {
 	t.Helper()
 	for _, arguments := range [][]string{{"deployments,replicasets,jobs", "--cascade=background"}, {"pods", "--force", "--grace-period=0"}} {
-		_, err := cluster.Kubectl(t.Context(), "", append([]string{"delete", "-n", systemNamespace, "--all"}, arguments...)...)
-		require.NoError(t, err)
+		must.Kubectl(t, cluster, "", append([]string{"delete", "-n", systemNamespace, "--all"}, arguments...)...)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
 
@@ -270,9 +271,7 @@ func TestAMoveThatAnOlderSchemaHasLetPassHidesNoOther(t *testing.T) {
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 	})
 	const rules = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/keepSourceFor/x-kubernetes-validations"
-	_, err = definitions.Patch(t.Context(), "volumemoves.lodestone.dev", types.JSONPatchType, []byte(`[{"op":"remove","path":"`+rules+`"}]`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, definitions, "volumemoves.lodestone.dev", types.JSONPatchType, []byte(`[{"op":"remove","path":"`+rules+`"}]`))
 	moves := clientOf(t, "VolumeMove")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		_, err := moves.Create(t.Context(), objectOf(t, "VolumeMove", "of-days", `{"keepSourceFor": "1d"}`), metav1.CreateOptions{})

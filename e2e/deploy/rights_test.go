@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -115,8 +116,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 
 func TestTheVirtualNodeProgramGetsWhatSharingServicesTakes(t *testing.T) {
 	testbed.Require(t)
-	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"components/services/rights.yaml")
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", "apply", "-f", root+"components/services/rights.yaml")
 	t.Cleanup(func() {
 		_, err := cluster.Kubectl(context.Background(), "", "delete", "-f", root+"components/services/rights.yaml")
 		assert.NoError(t, err)
@@ -182,8 +182,7 @@ func TestSecondSchedulerHasTheRightsOfBothItsPrograms(t *testing.T) {
 
 func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 	apply(t, "remote-volumes")
-	_, err := cluster.Kubectl(t.Context(), "", "apply", "-f", root+"examples/remote-namespace.yaml")
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", "apply", "-f", root+"examples/remote-namespace.yaml")
 	check(t, "lodestone-volumes", "lodestone-home", []right{
 		{verb: "watch", resource: "/persistentvolumes", allowed: true},
 		{verb: "watch", resource: "storage.k8s.io/storageclasses", allowed: true},
@@ -258,8 +257,7 @@ func (r right) attributes() *authorizationv1.ResourceAttributes {
 func TestFreezingIsARightOfOneNamespace(t *testing.T) {
 	apply(t, "base")
 	namespace, other := testbed.Namespace(t, cluster), testbed.Namespace(t, cluster)
-	_, err := cluster.Kubectl(t.Context(), "", "create", "rolebinding", "owner", "-n", namespace, "--clusterrole=admin", "--user=owner")
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", "create", "rolebinding", "owner", "-n", namespace, "--clusterrole=admin", "--user=owner")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		_, err := cluster.Kubectl(t.Context(), "", "create", "rolebinding", "lodestone-freeze", "-n", namespace, "--clusterrole=lodestone-freeze",
 			"--serviceaccount=lodestone-system:lodestone-provisioner", "--as=owner")
@@ -280,12 +278,11 @@ func TestWhoMayWorkInANamespaceMayMoveItsVolumes(t *testing.T) {
 	apply(t, "base")
 	namespace := testbed.Namespace(t, cluster)
 	for _, role := range []string{"view", "edit", "admin"} {
-		_, err := cluster.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		must.Create(t, cluster.Client().RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: role},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: role}},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 		works := role != "view"
 		check(t, namespace, role, []right{
 			{verb: "get", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: true},

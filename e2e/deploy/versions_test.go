@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -205,13 +206,11 @@ func TestWhoMayNotGiveUpMayNotAsAnyVersion(t *testing.T) {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{"lodestone.dev"}, Resources: []string{"volumemoves"}, Verbs: []string{"create"},
 	}}}
-	_, err = cluster.Client().RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = cluster.Client().RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	must.Create(t, cluster.Client().RbacV1().ClusterRoles(), role)
+	must.Create(t, cluster.Client().RbacV1().ClusterRoleBindings(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
 		_ = cluster.Client().RbacV1().ClusterRoles().Delete(ctx, user, metav1.DeleteOptions{})

@@ -37,7 +37,7 @@ func TestLimitsOfTestsAreThoseOfTheScripts(t *testing.T) {
 	for _, file := range kind {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		short += strings.Count(string(data), "\tnotInShort(t)\n")
+		short += strings.Count(string(data), "\ttestbed.NotInShort(t)\n")
 	}
 	assert.Contains(t, page, "and on kind ["+strconv.Itoa(short)+"]")
 }

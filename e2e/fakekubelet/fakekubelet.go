@@ -43,6 +43,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/retryingwatch"
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -154,11 +155,11 @@ func (h *Kubelets) startEvents() {
 }
 
 func (h *Kubelets) startInformers() error {
-	factory := informers.NewSharedInformerFactoryWithOptions(h.client, 0, informers.WithTransform(dropManagedFields))
+	factory := informers.NewSharedInformerFactoryWithOptions(h.client, 0, informers.WithTransform(controller.DropManagedFields))
 	h.pods = cache.NewSharedIndexInformer(
 		cache.NewListWatchFromClient(h.client.CoreV1().RESTClient(), "pods", "", fields.OneTermNotEqualSelector("spec.nodeName", "")),
 		&corev1.Pod{}, 0, cache.Indexers{byClaim: indexByClaim, byNode: indexByNode})
-	if err := h.pods.SetTransform(dropManagedFields); err != nil {
+	if err := h.pods.SetTransform(controller.DropManagedFields); err != nil {
 		return fmt.Errorf("set up the pod informer: %w", err)
 	}
 	h.nodes = factory.Core().V1().Nodes().Lister()

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,14 +117,6 @@ func indexByNode(object any) ([]string, error) {
 		return []string{pod.Spec.NodeName}, nil
 	}
 	return nil, nil
-}
-
-// dropManagedFields saves memory: nothing here reads them.
-func dropManagedFields(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
-	}
-	return object, nil
 }
 
 func keyOf(pod *corev1.Pod) podKey {

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/lodestone-storage/lodestone/pkg/controller"
 )
 
 // probeTimeout is how long a remote API server may take to say that it is ready.
@@ -94,7 +96,7 @@ func (s *remoteSession) openIfReady(ctx context.Context, onCopy func(any)) {
 func (s *remoteSession) open(ctx context.Context, onCopy func(any)) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	factory := informers.NewSharedInformerFactoryWithOptions(s.client, 0,
-		informers.WithTransform(dropManagedFields),
+		informers.WithTransform(controller.DropManagedFields),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 			options.LabelSelector = homeLabel + "=" + s.remote.homeID()
 		}))

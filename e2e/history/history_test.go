@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
@@ -26,7 +27,7 @@ import (
 func TestARemoteClusterThatIsRestoredFromABackup(t *testing.T) {
 	testbed.NotInShort(t)
 	testbed.Require(t)
-	namespace := newNamespace(t)
+	namespace := bed.Namespace(t)
 	kept, deleted := create(t, namespace, "kept", fabric.WestNode), create(t, namespace, "deleted", fabric.WestNode)
 	handle, gone := awaitServed(t, kept), awaitServed(t, deleted)
 	grown := create(t, namespace, "grown", fabric.WestNode)
@@ -85,8 +86,7 @@ func volumesMark(t *testing.T) homeepoch.Mark {
 	t.Helper()
 	id, err := bed.HomeID(t.Context())
 	require.NoError(t, err)
-	lease, err := bed.West.Client().CoordinationV1().Leases(keys.VolumesNamespace).Get(t.Context(), "home-"+id, metav1.GetOptions{})
-	require.NoError(t, err)
+	lease := must.Get(t, bed.West.Client().CoordinationV1().Leases(keys.VolumesNamespace), "home-"+id)
 	return homeepoch.ParseMark(lease.Annotations[keys.HomeEpoch])
 }
 
@@ -102,8 +102,7 @@ func published(t *testing.T, claim *corev1.PersistentVolumeClaim) (shadow *corev
 
 func tellsLeft(t *testing.T, shadow string) bool {
 	t.Helper()
-	events, err := bed.Home.Client().CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=BackingLeft"})
-	require.NoError(t, err)
+	events := must.List(t, bed.Home.Client().CoreV1().Events(""), metav1.ListOptions{FieldSelector: "reason=BackingLeft"})
 	for _, event := range events.Items {
 		if strings.Contains(event.Message, shadow) {
 			return true
@@ -117,12 +116,10 @@ func tellsLeft(t *testing.T, shadow string) bool {
 func overtake(t *testing.T, version string) {
 	t.Helper()
 	maps, name := bed.West.Client().CoreV1().ConfigMaps(metav1.NamespaceDefault), "history"
-	made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	made := must.Create(t, maps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	for n := 0; number(t, made.ResourceVersion) <= number(t, version); n++ {
 		made.Data = map[string]string{"n": fmt.Sprint(n)}
-		made, err = maps.Update(t.Context(), made, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		made = must.Update(t, maps, made)
 	}
 }
 
@@ -138,7 +135,7 @@ func number(t *testing.T, version string) int {
 // meanwhile.
 func TestChangesThatNoWatchTellsAnyMoreAreSeen(t *testing.T) {
 	testbed.Require(t)
-	namespace := newNamespace(t)
+	namespace := bed.Namespace(t)
 	kept, doomed := create(t, namespace, "kept", fabric.WestNode), create(t, namespace, "doomed", fabric.WestNode)
 	awaitServed(t, kept)
 	gone := awaitServed(t, doomed)
@@ -175,8 +172,7 @@ func TestChangesThatNoWatchTellsAnyMoreAreSeen(t *testing.T) {
 // version returns the resource version up to which watches have told all.
 func version(t *testing.T, cluster *testbed.Cluster) string {
 	t.Helper()
-	claims, err := cluster.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(), metav1.ListOptions{Limit: 1})
-	require.NoError(t, err)
+	claims := must.List(t, cluster.Client().CoreV1().PersistentVolumeClaims(""), metav1.ListOptions{Limit: 1})
 	return claims.ResourceVersion
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -52,9 +53,9 @@ func TestAClonedHomeChangesNothing(t *testing.T) {
 	assert.Contains(t, state.Message, "kubectl lodestone confirm west")
 	require.NoError(t, clone.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionFalse))
 	copied := clone.Home.Client().CoreV1()
-	require.NoError(t, copied.Pods(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{}))
-	require.NoError(t, copied.PersistentVolumeClaims(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{}))
-	require.NoError(t, copied.Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	must.Delete(t, copied.Pods(namespace), "app")
+	must.Delete(t, copied.PersistentVolumeClaims(namespace), "app")
+	must.Delete(t, copied.Namespaces(), namespace)
 
 	await.Always(t, "production keeps its pods and data, and goes on", func() bool {
 		return intact(t, production, namespace, "app", pod) && intact(t, production, namespace, "later", later)
@@ -89,8 +90,7 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 	// Programs that go on are told by no watch that home went back.
 	require.NoError(t, restored.Home.Restore(t.Context(), backup))
 	await.Until(t, "the provisioner records that home is in doubt", func() bool {
-		secret, err := restored.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), homeepoch.SecretName("west"), metav1.GetOptions{})
-		require.NoError(t, err)
+		secret := must.Get(t, restored.Home.Client().CoreV1().Secrets(fabric.System), homeepoch.SecretName("west"))
 		record, err := homeepoch.ParseRecord(secret.Data[homeepoch.SecretKey])
 		require.NoError(t, err)
 		return record.Doubt != nil
@@ -103,7 +103,7 @@ func TestAHomeThatIsRestoredFromABackupWaitsForItsAdministrator(t *testing.T) {
 	startExtender(t, restored)
 	awaitDoubt(t, restored, homeepoch.RemoteAhead)
 	assert.Nil(t, await.Claim(t, restored.Home.Client(), namespace, "later"))
-	require.NoError(t, restored.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "kept", metav1.DeleteOptions{}))
+	must.Delete(t, restored.Home.Client().CoreV1().Pods(namespace), "kept")
 	await.Always(t, "nothing is deleted in west", func() bool {
 		return intact(t, restored, namespace, "kept", kept) && intact(t, restored, namespace, "later", later)
 	})
@@ -154,7 +154,7 @@ func TestAMarkThatIsNotHomesStopsIt(t *testing.T) {
 			setMark(t, home, mark)
 			programs = startPrograms(whole, home)
 			awaitDoubt(t, home, row.reason)
-			require.NoError(t, home.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+			must.Delete(t, home.Home.Client().CoreV1().Pods(namespace), name)
 			await.Always(t, "nothing is deleted in west", func() bool { return intact(t, home, namespace, name, there) })
 			assert.Equal(t, mark, markOf(t, home), "nothing is written there")
 
@@ -214,7 +214,7 @@ func TestWhoPeersAgainBeginsAnew(t *testing.T) {
 
 	// An installation of an earlier version has neither record nor mark.
 	secrets := again.Home.Client().CoreV1().Secrets(fabric.System)
-	require.NoError(t, secrets.Delete(t.Context(), homeepoch.SecretName("west"), metav1.DeleteOptions{}))
+	must.Delete(t, secrets, homeepoch.SecretName("west"))
 	setMark(t, again, homeepoch.Mark{})
 	_, err = again.StartProvisioner(t.Context(), unelected)
 	require.NoError(t, err)
@@ -301,8 +301,7 @@ func startClone(t *testing.T, of *fabric.Fabric, backup string) *fabric.Fabric {
 func openNamespace(t *testing.T, f *fabric.Fabric, name string) string {
 	t.Helper()
 	require.NoError(t, f.Home.MakeNamespace(t.Context(), name))
-	_, err := f.Home.Kubectl(t.Context(), "", "label", "namespace", name, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
+	must.Kubectl(t, f.Home, "", "label", "namespace", name, keys.Offload+"="+keys.OffloadEnabled)
 	return name
 }
 
@@ -311,10 +310,8 @@ func runInWest(t *testing.T, f *fabric.Fabric, namespace, name string) *corev1.P
 	t.Helper()
 	home := f.Home.Client().CoreV1()
 	claim := fabric.NewClaim(namespace, name, fabric.Class)
-	_, err := home.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, name, name)), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, home.PersistentVolumeClaims(namespace), claim)
+	must.Create(t, home.Pods(namespace), fabric.InWest(fabric.NewPod(namespace, name, name)))
 	var there *corev1.Pod
 	await.Until(t, "pod "+name+" runs in west", func() bool {
 		pod := await.Pod(t, f.Home.Client(), namespace, name)
@@ -368,9 +365,7 @@ func leaseOf(t *testing.T, f *fabric.Fabric) *coordinationv1.Lease {
 	t.Helper()
 	id, err := f.HomeID(t.Context())
 	require.NoError(t, err)
-	lease, err := f.West.Client().CoordinationV1().Leases(keys.TenantPrefix+id).Get(t.Context(), keys.HeartbeatLease, metav1.GetOptions{})
-	require.NoError(t, err)
-	return lease
+	return must.Get(t, f.West.Client().CoordinationV1().Leases(keys.TenantPrefix+id), keys.HeartbeatLease)
 }
 
 // awaitSilence waits until nobody changes the Lease in west any more: neither the mark is renewed nor a heartbeat sent.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/faultynetwork"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
@@ -89,21 +89,12 @@ func lineTo(ctx context.Context, cluster *testbed.Cluster) (*faultynetwork.Line,
 	return faultynetwork.New(ctx, strings.TrimPrefix(cluster.AdminConfig().Host, "https://"))
 }
 
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	return namespace
-}
-
 // create makes a claim whose pod goes to a node.
 func create(t *testing.T, namespace, name, node string) *corev1.PersistentVolumeClaim {
 	t.Helper()
 	claim := fabric.NewClaim(namespace, name, virtual)
 	claim.Annotations = map[string]string{keys.SelectedNode: node}
-	claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return claim
+	return must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 }
 
 // awaitServed waits until a claim and its shadow are bound, and returns the handle of the
@@ -125,16 +116,14 @@ func bound(t *testing.T, cluster *testbed.Cluster, claim *corev1.PersistentVolum
 
 func remove(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Delete(t.Context(), claim.Name,
-		metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name)
 }
 
 // requestSize has a claim ask for a size.
 func requestSize(t *testing.T, cluster *testbed.Cluster, claim *corev1.PersistentVolumeClaim, size string) {
 	t.Helper()
-	_, err := cluster.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(t.Context(), claim.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, cluster.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 }
 
 // volumeOf returns the virtual volume of a claim, nil if there is none.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -51,28 +51,23 @@ func whatDoctorFinds(t *testing.T) {
 			says: []string{`namespace default is open to cluster "mars"`, "correct the annotation"},
 			undo: []string{"annotate", "namespace", "default", keys.OffloadClusters + "-"}},
 	} {
-		_, err := home.Kubectl(t.Context(), "", written.makes...)
-		require.NoError(t, err)
+		must.Kubectl(t, home, "", written.makes...)
 		found := examined(t)["names"]
 		assert.Equal(t, doctor.Warning, found.Level)
 		assert.Contains(t, found.Says, written.says[0])
 		assert.Contains(t, found.Do, written.says[1])
-		_, err = home.Kubectl(t.Context(), "", written.undo...)
-		require.NoError(t, err)
+		must.Kubectl(t, home, "", written.undo...)
 	}
 	class := `{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","metadata":{"name":"mistaken"},"provisioner":"` + keys.Driver +
 		`","volumeBindingMode":"WaitForFirstConsumer","parameters":{"` + keys.Clusters + `":"mars"}}`
-	_, err := home.Kubectl(t.Context(), class, "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, home, class, "apply", "-f", "-")
 	assert.Contains(t, examined(t)["names"].Says, `storage class mistaken lists cluster "mars" in parameter `+keys.Clusters)
-	_, err = home.Kubectl(t.Context(), "", "delete", "storageclass", "mistaken")
-	require.NoError(t, err)
+	must.Kubectl(t, home, "", "delete", "storageclass", "mistaken")
 
 	policies := home.Client().AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	require.NoError(t, policies.Delete(t.Context(), "lodestone-move-proof", metav1.DeleteOptions{}))
-	_, err = home.Kubectl(t.Context(), "", "patch", "clusterrole", "lodestone-provisioner", "--type=json",
+	must.Delete(t, policies, "lodestone-move-proof")
+	must.Kubectl(t, home, "", "patch", "clusterrole", "lodestone-provisioner", "--type=json",
 		`-p=[{"op":"remove","path":"/rules/0"}]`)
-	require.NoError(t, err)
 	found = examined(t)
 	assert.Equal(t, doctor.Problem, found["manifests"].Level)
 	_, stderr := run(t, home, failed, "doctor")
@@ -82,12 +77,10 @@ func whatDoctorFinds(t *testing.T) {
 	assert.Contains(t, out, "are not as this version makes them: ClusterRole lodestone-provisioner")
 
 	const secret = "a-password-of-west-that-nobody-sees"
-	_, err = home.Kubectl(t.Context(), "", "create", "secret", "generic", "west", "-n", system, "--from-literal=kubeconfig="+secret)
-	require.NoError(t, err)
+	must.Kubectl(t, home, "", "create", "secret", "generic", "west", "-n", system, "--from-literal=kubeconfig="+secret)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	examined(t, "--bundle", file)
-	_, err = home.Kubectl(t.Context(), "", "delete", "secret", "west", "-n", system)
-	require.NoError(t, err)
+	must.Kubectl(t, home, "", "delete", "secret", "west", "-n", system)
 	files := unpacked(t, file)
 	assert.Contains(t, files["lodestone/findings.json"], "lodestone-move-proof")
 	assert.Contains(t, files["lodestone/objects/deployments.yaml"], "lodestone-provisioner")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
@@ -87,8 +88,7 @@ func isThere(t *testing.T, cluster *testbed.Cluster, kind, namespace, name strin
 	if namespace != "" {
 		args = append(args, "-n", namespace)
 	}
-	output, err := cluster.Kubectl(t.Context(), "", args...)
-	require.NoError(t, err)
+	output := must.Kubectl(t, cluster, "", args...)
 	return strings.TrimSpace(output) != ""
 }
 
@@ -120,8 +120,7 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 		}
 		assert.True(t, isThere(t, home, resource, object.GetNamespace(), object.GetName()), "%s %s", object.GetKind(), object.GetName())
 	}
-	service, err := home.Client().CoreV1().Services(system).Get(t.Context(), "lodestone-extender", metav1.GetOptions{})
-	require.NoError(t, err)
+	service := must.Get(t, home.Client().CoreV1().Services(system), "lodestone-extender")
 	assert.Contains(t, out, "- urlPrefix: https://"+service.Spec.ClusterIP+":8888")
 	assert.Contains(t, out, "kubectl lodestone peer --context ")
 
@@ -138,8 +137,7 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 }
 
 func whatSomebodyElseHasSet(t *testing.T) {
-	_, err := home.Kubectl(t.Context(), "", "scale", "deployment", "lodestone-provisioner", "-n", system, "--replicas=4")
-	require.NoError(t, err)
+	must.Kubectl(t, home, "", "scale", "deployment", "lodestone-provisioner", "-n", system, "--replicas=4")
 	_, stderr := run(t, home, failed, "install", "--tag", tag, "--replicas", "1")
 	assert.Contains(t, stderr, "nothing was changed, for somebody else has set what Deployment lodestone-system/lodestone-provisioner is "+
 		"to have")
@@ -152,8 +150,7 @@ func whatSomebodyElseHasSet(t *testing.T) {
 	assert.Regexp(t, `pull secret +lodestone-system/pull`, out)
 	out, _ = run(t, home, done, "install", "--tag", tag, "--pull-secret", "")
 	assert.NotContains(t, out, "pull secret", "it is taken away again")
-	provisioner, err := home.Client().AppsV1().Deployments(system).Get(t.Context(), "lodestone-provisioner", metav1.GetOptions{})
-	require.NoError(t, err)
+	provisioner := must.Get(t, home.Client().AppsV1().Deployments(system), "lodestone-provisioner")
 	assert.EqualValues(t, 1, *provisioner.Spec.Replicas)
 }
 
@@ -167,9 +164,8 @@ func kubeSchedulerOfANode(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(file, manifest, 0o600))
 	pods, secrets := home.Client().CoreV1().Pods(metav1.NamespaceSystem), home.Client().CoreV1().Secrets(system)
-	_, err = secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
-		[]byte(`{"stringData":{"ca.crt":"authority","tls.crt":"certificate","tls.key":"key"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, secrets, "lodestone-extender-client", "application/merge-patch+json",
+		[]byte(`{"stringData":{"ca.crt":"authority","tls.crt":"certificate","tls.key":"key"}}`))
 
 	// kubelet has the pod of the manifest on a node within moments; the function that it returns ends it.
 	kubelet := func(node string) (end func()) {
@@ -201,14 +197,12 @@ func kubeSchedulerOfANode(t *testing.T) {
 	// A second kube-scheduler that was not configured yet would find no node for a marked pod.
 	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "kube-scheduler-other", Labels: map[string]string{"component": "kube-scheduler"}}}
 	other.Spec.NodeName, other.Spec.Containers = "home-1", []corev1.Container{{Name: "kube-scheduler", Image: "none"}}
-	_, err = pods.Create(t.Context(), other, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, pods, other)
 	end := kubelet("home-1")
 	_, stderr := run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
 	assert.Contains(t, stderr, "pods are not marked yet: kube-scheduler-other does not ask")
 	assert.Contains(t, stderr, "asks the extender about every pod;")
-	kubeadm, err := home.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(t.Context(), "kubeadm-config", metav1.GetOptions{})
-	require.NoError(t, err)
+	kubeadm := must.Get(t, home.Client().CoreV1().ConfigMaps(metav1.NamespaceSystem), "kubeadm-config")
 	assert.Contains(t, kubeadm.Data["ClusterConfiguration"], "value: /etc/kubernetes/lodestone/scheduler.yaml")
 	configuration := func() string {
 		content, err := os.ReadFile(filepath.Join(lodestone, "scheduler.yaml"))
@@ -246,9 +240,8 @@ func kubeSchedulerOfANode(t *testing.T) {
 	assert.Contains(t, stderr, "has this configuration already")
 
 	// With another authority it starts anew; what to go back to stays what was there before Lodestone.
-	_, err = secrets.Patch(t.Context(), "lodestone-extender-client", "application/merge-patch+json",
-		[]byte(`{"stringData":{"ca.crt":"another authority"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, secrets, "lodestone-extender-client", "application/merge-patch+json",
+		[]byte(`{"stringData":{"ca.crt":"another authority"}}`))
 	end = kubelet("home-1")
 	_, stderr = run(t, home, done, "install", "--configure-scheduler", "--node-root", root)
 	end()
@@ -285,8 +278,7 @@ func anotherScheduler(t *testing.T) {
 	assert.Contains(t, out, "label namespace SHOP lodestone.dev/scheduler=enabled")
 	version, err := home.Client().Discovery().ServerVersion()
 	require.NoError(t, err)
-	scheduler, err := home.Client().AppsV1().Deployments(system).Get(t.Context(), "lodestone-scheduler", metav1.GetOptions{})
-	require.NoError(t, err)
+	scheduler := must.Get(t, home.Client().AppsV1().Deployments(system), "lodestone-scheduler")
 	assert.Equal(t, "registry.k8s.io/kube-scheduler:"+version.GitVersion, scheduler.Spec.Template.Spec.Containers[0].Image)
 	assert.False(t, isThere(t, home, "deployment", system, "lodestone-extender"))
 	assert.Equal(t, admission == plugin.Webhook, isThere(t, home, "cronjob", "lodestone-certificates", "lodestone-certificates"),
@@ -323,24 +315,20 @@ func removal(t *testing.T) {
 	claim.Spec.StorageClassName = ptr.To("lodestone")
 	claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	require.NoError(t, yaml.Unmarshal([]byte(`{requests: {storage: 1Gi}}`), &claim.Spec.Resources))
-	_, err := claims.Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = home.Kubectl(t.Context(), `{apiVersion: v1, kind: PersistentVolume, metadata: {name: pvc-1, annotations: {lodestone.dev/backing: home/x/y}},
+	must.Create(t, claims, claim)
+	must.Kubectl(t, home, `{apiVersion: v1, kind: PersistentVolume, metadata: {name: pvc-1, annotations: {lodestone.dev/backing: home/x/y}},
   spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /x}}}`, "create", "-f", "-")
-	require.NoError(t, err)
-	_, err = home.Kubectl(t.Context(), `{apiVersion: lodestone.dev/v1alpha1, kind: VolumeReplica, metadata: {name: films, namespace: default},
+	must.Kubectl(t, home, `{apiVersion: lodestone.dev/v1alpha1, kind: VolumeReplica, metadata: {name: films, namespace: default},
   spec: {claims: [films], standbys: [{cluster: west}]}}`, "create", "-f", "-")
-	require.NoError(t, err)
 	_, stderr := run(t, home, refused, "uninstall", "--yes")
 	assert.Contains(t, stderr, "1 replicas (default/films): kubectl delete volumereplicas -A --all removes them, with their copies; ")
 	assert.Contains(t, stderr, "1 volumes (pvc-1): delete their claims, with their data; kubectl patch pv NAME -p ")
 	assert.Contains(t, stderr, "; 1 claims that wait for a volume (default/films): delete them")
 	assert.True(t, isThere(t, home, "deployment", system, "lodestone-provisioner"))
 
-	_, err = home.Kubectl(t.Context(), "", "delete", "volumereplica", "films", "-n", "default")
-	require.NoError(t, err)
-	require.NoError(t, claims.Delete(t.Context(), "films", metav1.DeleteOptions{}))
-	require.NoError(t, home.Client().CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-1", metav1.DeleteOptions{}))
+	must.Kubectl(t, home, "", "delete", "volumereplica", "films", "-n", "default")
+	must.Delete(t, claims, "films")
+	must.Delete(t, home.Client().CoreV1().PersistentVolumes(), "pvc-1")
 	await.Until(t, "the claim and the volume are gone", func() bool {
 		return !isThere(t, home, "pvc", "default", "films") && !isThere(t, home, "pv", "", "pvc-1")
 	})
@@ -352,10 +340,9 @@ func removal(t *testing.T) {
 	if admission == plugin.Policies {
 		kinds += ",mutatingadmissionpolicies,mutatingadmissionpolicybindings"
 	}
-	left, err := home.Kubectl(t.Context(), "", "get", kinds, "-o", "name")
-	require.NoError(t, err)
+	left := must.Kubectl(t, home, "", "get", kinds, "-o", "name")
 	assert.NotContains(t, left, "lodestone")
-	_, err = home.Client().RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), "lodestone", metav1.GetOptions{})
+	_, err := home.Client().RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), "lodestone", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
 }
 
@@ -368,19 +355,15 @@ func TestARemoteClusterIsInstalledAndRemoved(t *testing.T) {
 	assert.Regexp(t, `0 objects made, 1 changed, \d+ as they were, 0 removed`, stderr)
 	assert.Contains(t, stderr, "changed Deployment lodestone-remote/lodestone-remote-agent")
 
-	_, err := west.Kubectl(t.Context(), `{apiVersion: remote.lodestone.dev/v1alpha1, kind: HomeCluster, metadata: {name: abc}, spec: {}}`,
+	must.Kubectl(t, west, `{apiVersion: remote.lodestone.dev/v1alpha1, kind: HomeCluster, metadata: {name: abc}, spec: {}}`,
 		"create", "-f", "-")
-	require.NoError(t, err)
 	_, stderr = run(t, west, failed, "uninstall", "--yes")
 	assert.Contains(t, stderr, "give --remote to remove that")
 	_, stderr = run(t, west, refused, "uninstall", "--remote", "--yes")
 	assert.Contains(t, stderr, "1 home clusters (abc)")
-	_, err = west.Kubectl(t.Context(), "", "delete", "homecluster", "abc")
-	require.NoError(t, err)
+	must.Kubectl(t, west, "", "delete", "homecluster", "abc")
 	run(t, west, done, "uninstall", "--remote", "--yes")
-	left, err := west.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies",
-		"-o", "name")
-	require.NoError(t, err)
+	left := must.Kubectl(t, west, "", "get", "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name")
 	assert.NotContains(t, left, "lodestone")
 }
 
@@ -398,8 +381,7 @@ func TestGitOpsGetsTheSameObjects(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
 	local := regexp.MustCompile(`https://github\.com/lodestone-storage/lodestone//(\S+)\?ref=\S*`).ReplaceAllString(out, "../$1")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(local), 0o600))
-	built, err := home.Kubectl(t.Context(), "", "kustomize", folder)
-	require.NoError(t, err)
+	built := must.Kubectl(t, home, "", "kustomize", folder)
 
 	var read plugin.Values
 	content, err := os.ReadFile(values)

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
@@ -20,14 +22,12 @@ func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
 	pod := db.ready(t, 1)[0]
 	data := volumeOf(t, shop, db.claim(0))
 	before := data.sum(t, "blob")
-	deleted, err := west.client.CoreV1().Namespaces().Get(t.Context(), shop, metav1.GetOptions{})
-	require.NoError(t, err)
+	deleted := must.Get(t, west.client.CoreV1().Namespaces(), shop)
 
-	require.NoError(t, west.client.CoreV1().Namespaces().Delete(t.Context(), shop, metav1.DeleteOptions{}))
+	must.Delete(t, west.client.CoreV1().Namespaces(), shop)
 
 	requireReplaced(t, pod)
-	again, err := west.client.CoreV1().Namespaces().Get(t.Context(), shop, metav1.GetOptions{})
-	require.NoError(t, err)
+	again := must.Get(t, west.client.CoreV1().Namespaces(), shop)
 	assert.NotEqual(t, deleted.UID, again.UID, "the agent made the namespace anew")
 	assert.Equal(t, data, volumeOf(t, shop, db.claim(0)))
 	assert.Equal(t, before, data.sum(t, "blob"))
@@ -40,7 +40,7 @@ func TestFilesOutliveTheDeletionOfTheirNamespaceInWest(t *testing.T) {
 }
 
 func TestUnpeerIsRefusedWhileVolumesAreThere(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: inWest}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -138,7 +139,7 @@ func TestDatabaseKeepsItsRows(t *testing.T) {
 	write("third")
 	pods := []*corev1.Pod{readyPod(t, shop, "redis-0"), readyPod(t, shop, "redis-1")}
 	for _, pod := range pods {
-		require.NoError(t, home.client.CoreV1().Pods(shop).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+		must.Delete(t, home.client.CoreV1().Pods(shop), pod.Name)
 	}
 	killPrograms(t)
 	for _, pod := range pods {
@@ -357,9 +358,7 @@ func TestPauseOfWestMakesNoSecondPodAndLosesNoRow(t *testing.T) {
 	}
 	now := func(pod *corev1.Pod) *corev1.Pod {
 		t.Helper()
-		found, err := home.client.CoreV1().Pods(shop).Get(t.Context(), pod.Name, metav1.GetOptions{})
-		require.NoError(t, err)
-		return found
+		return must.Get(t, home.client.CoreV1().Pods(shop), pod.Name)
 	}
 
 	require.NoError(t, west.container(t.Context(), "pause"))

@@ -12,6 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 const (
@@ -190,7 +193,7 @@ func TestACopyHasTheFilesOfItsSource(t *testing.T) {
 // TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles: at home by the
 // provisioner, in west by the agent there.
 func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
@@ -199,10 +202,9 @@ func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing
 			shop := db.namespace
 			backing, name, _ := strings.Cut(data.backing, "/")
 			claims := data.in.client.CoreV1().PersistentVolumeClaims(backing)
-			deleted, err := claims.Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
+			deleted := must.Get(t, claims, name)
 
-			require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
+			must.Delete(t, claims, name)
 			if data.in == west {
 				// A claim that a pod uses stays until the pod ends.
 				deletePod(t, pod)
@@ -230,7 +232,7 @@ func TestABackingClaimThatAnAdministratorDeletesComesBackWithItsFiles(t *testing
 }
 
 func TestAClaimThatHomeHasNoRoomForGoesToWest(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(reader, shop, "large", `  accessModes: [ReadWriteOnce]

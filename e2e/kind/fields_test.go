@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // plain is a pod that sleeps, with a volume at /data: the last line.
@@ -45,7 +47,7 @@ func TestAnEphemeralVolumeComesAndGoesWithItsPod(t *testing.T) {
 }
 
 func TestAnImportedClaimHasTheFilesThatItHad(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(`apiVersion: v1

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -66,7 +67,7 @@ spec:
 // TestNothingIsWrittenBetweenTheFreezeAndTheSnapshot has an application in west be frozen for each point, through the API server of home
 // and real kubelets, and looks into a version.
 func TestNothingIsWrittenBetweenTheFreezeAndTheSnapshot(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(diskClaim, shop, "data", diskClass, ""))
 	home.apply(t, fmt.Sprintf(teller, shop, image))

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -117,6 +119,32 @@ func during(t *testing.T, namespace, what string, do func()) {
 	t.Logf("in %s the customer waited for a row for %.2f s at most", time.Since(began).Round(time.Second), waited)
 }
 
+// nearAndFar returns which replicas of a database are at home, and which one is in west.
+func nearAndFar(t *testing.T, namespace string, replicas ...string) (near []string, far string) {
+	t.Helper()
+	for _, replica := range replicas {
+		if readyPod(t, namespace, replica).Spec.NodeName == virtualNode {
+			far = replica
+		} else {
+			near = append(near, replica)
+		}
+	}
+	require.Len(t, near, len(replicas)-1, "one replica is in west")
+	return near, far
+}
+
+// awaitRestart waits until home has seen that a replica in west was started again.
+func awaitRestart(t *testing.T, namespace, replica string) {
+	t.Helper()
+	eventually(t, "the replica in west has started again", func(c *assert.CollectT) {
+		pod, err := home.client.CoreV1().Pods(namespace).Get(t.Context(), replica, metav1.GetOptions{})
+		require.NoError(c, err)
+		require.NotEmpty(c, pod.Status.ContainerStatuses)
+		assert.Positive(c, pod.Status.ContainerStatuses[0].RestartCount)
+		assert.Equal(c, corev1.PodRunning, pod.Status.Phase)
+	})
+}
+
 // cutLanes has no packet of the lanes leave or reach home's gateway until the returned function is called, which may be done twice.
 func cutLanes(t *testing.T) (mend func()) {
 	t.Helper()
@@ -163,7 +191,7 @@ func (c *cluster) powerOff(t *testing.T) (on func()) {
 }
 
 func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	db := galera{namespace: shop}
 	onlyFabric(t)
@@ -172,19 +200,11 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	applyExample(t, shop, "galera.yaml", buyer)
 	db.requireTogether(t)
 	t.Logf("all replicas have joined after %s", time.Since(began).Round(time.Second))
-	var near []string
-	var far string
+	near, far := nearAndFar(t, shop, replicas...)
 	addresses := map[string]string{}
 	for _, replica := range replicas {
-		pod := readyPod(t, shop, replica)
-		addresses[replica] = pod.Status.PodIP
-		if pod.Spec.NodeName == virtualNode {
-			far = replica
-		} else {
-			near = append(near, replica)
-		}
+		addresses[replica] = readyPod(t, shop, replica).Status.PodIP
 	}
-	require.Len(t, near, 2, "two replicas are at home")
 
 	t.Log("Each finds each other by the same name, at the same address.")
 	for _, from := range []string{near[0], far} {
@@ -236,12 +256,7 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 		awaitRows(t, shop, 20)
 		time.Sleep(outage())
 		on()
-		eventually(t, "the replica in west has started again", func(c *assert.CollectT) {
-			pod, err := home.client.CoreV1().Pods(shop).Get(t.Context(), far, metav1.GetOptions{})
-			require.NoError(c, err)
-			require.NotEmpty(c, pod.Status.ContainerStatuses)
-			assert.Positive(c, pod.Status.ContainerStatuses[0].RestartCount)
-		})
+		awaitRestart(t, shop, far)
 		db.requireTogether(t)
 	})
 	db.requireRows(t)

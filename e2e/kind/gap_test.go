@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -56,7 +57,7 @@ func (k keepers) gapBefore(t *testing.T, start int) float64 {
 // pod in the cluster that it went to: a move may take 3 s more, and where the volume has to leave a node of home first, once the time
 // that detaching and attaching it takes there. No other test runs beside. With E2E_BENCH set it fails when a move took longer.
 func TestAMoveBesideAPlainRestart(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	var results []measure.Result
 	for name, db := range map[string]keepers{"a directory": {}, "a disk": {class: diskClass, size: "512Mi"}} {
 		db.namespace, db.name, db.replicas, db.spec = namespace(t), "db", 1, atHome

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 const (
@@ -213,7 +214,7 @@ func TestTheStepsOfTheGuideAreFound(t *testing.T) {
 
 // TestTheGuideIsDoneAsItStands does what docs/guide.md says, command by command, and compares what it shows.
 func TestTheGuideIsDoneAsItStands(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	needsClusters(t)
 	if os.Getenv("E2E_CLASS") == "disk" {
 		t.Skip("the guide shows the class standard")

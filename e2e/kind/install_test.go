@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/e2e/must"
 )
 
 // Images are in the nodes under these names. An upgrade takes the same ones by another tag: what is tried is how programs are replaced.
@@ -256,8 +258,7 @@ func programs(t *testing.T) map[string]types.UID {
 	t.Helper()
 	found := map[string]types.UID{}
 	for c, namespace := range map[*cluster]string{home: system, west: agents} {
-		pods, err := c.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		pods := must.List(t, c.client.CoreV1().Pods(namespace))
 		require.NotEmpty(t, pods.Items)
 		for _, pod := range pods.Items {
 			found[c.name+"/"+pod.Name] = pod.UID

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/must"
 )
 
 // keep is what a keeper does: it fills its volume once with random bytes, checks
@@ -147,7 +149,7 @@ func isReady(pod *corev1.Pod) bool {
 // deletePod deletes a pod at home and waits until that very pod is gone there.
 func deletePod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	require.NoError(t, home.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	must.Delete(t, home.client.CoreV1().Pods(pod.Namespace), pod.Name)
 	eventually(t, "pod "+pod.Name+" is gone", func(c *assert.CollectT) {
 		now, err := home.client.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {

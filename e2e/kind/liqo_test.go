@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -58,10 +59,9 @@ func offload(t *testing.T, namespace, strategy string) string {
 // bare makes a namespace at home that is open to west for Lodestone, and not offloaded by Liqo.
 func bare(t *testing.T) string {
 	t.Helper()
-	made, err := home.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+	made := must.Create(t, home.client.CoreV1().Namespaces(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix, Labels: map[string]string{keys.Offload: keys.OffloadEnabled}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		if !t.Failed() {
 			removeNamespace(t, home, made.Name)
@@ -72,8 +72,7 @@ func bare(t *testing.T) string {
 
 func TestANodeOfLiqoTakesOnlyPodsOfNamespacesThatLiqoOffloads(t *testing.T) {
 	needsLiqo(t)
-	node, err := home.client.CoreV1().Nodes().Get(t.Context(), virtualNode, metav1.GetOptions{})
-	require.NoError(t, err)
+	node := must.Get(t, home.client.CoreV1().Nodes(), virtualNode)
 	assert.Contains(t, node.Spec.Taints, corev1.Taint{Key: "virtual-node.liqo.io/not-allowed", Value: "true",
 		Effect: corev1.TaintEffectNoExecute})
 	assert.Equal(t, "virtual-node", node.Labels["liqo.io/type"])
@@ -146,7 +145,7 @@ func TestFilesOutliveThatLiqosNamespaceInWestIsDeleted(t *testing.T) {
 	db.ready(t, 1)
 	data := volumeOf(t, shop, db.claim(0))
 
-	require.NoError(t, west.client.CoreV1().Namespaces().Delete(t.Context(), shop, metav1.DeleteOptions{}))
+	must.Delete(t, west.client.CoreV1().Namespaces(), shop)
 
 	eventually(t, "the volume in west says why its claim is not made anew", func(c *assert.CollectT) {
 		events, err := west.client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(),

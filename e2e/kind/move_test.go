@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -89,7 +91,7 @@ func block(t *testing.T) func() int {
 // TestAMoveFindsItsWayThroughTheAPIServer: nothing else leads to the mover in west. No
 // other test runs beside, whose movers would lose their connections, too.
 func TestAMoveFindsItsWayThroughTheAPIServer(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	kept := block(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
@@ -126,9 +128,7 @@ func move(t *testing.T, namespace, claim, cluster string, tune ...func(*v1alpha1
 	for _, change := range tune {
 		change(&wanted.Spec)
 	}
-	made, err := moves(t, namespace).Create(t.Context(), wanted, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	return must.Create(t, moves(t, namespace), wanted)
 }
 
 // reaches waits until a move is in one of some phases, or over.
@@ -208,8 +208,7 @@ func (v *volume) requireCopyGone(t *testing.T) {
 // requireFree checks that nothing of a move is left on a claim.
 func requireFree(t *testing.T, namespace, claim string, before *corev1.PersistentVolumeClaim) {
 	t.Helper()
-	now, err := home.client.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), claim, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, home.client.CoreV1().PersistentVolumeClaims(namespace), claim)
 	assert.Equal(t, before.UID, now.UID)
 	assert.Equal(t, corev1.ClaimBound, now.Status.Phase)
 	assert.NotContains(t, now.Finalizers, keys.MoveFinalizer)
@@ -219,9 +218,7 @@ func requireFree(t *testing.T, namespace, claim string, before *corev1.Persisten
 // claimOf returns a claim at home.
 func claimOf(t *testing.T, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := home.client.CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return claim
+	return must.Get(t, home.client.CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // tight is a virtual class whose volumes have no bound at home, where they are
@@ -237,7 +234,7 @@ parameters: {lodestone.dev/local-class: standard, lodestone.dev/remote-class: di
 
 // TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome: west's file system has 512 MiB.
 func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, tight)
@@ -285,7 +282,7 @@ func TestAMoveToATargetThatIsFullLeavesTheApplicationAtHome(t *testing.T) {
 }
 
 func TestManySmallFilesAreMoved(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db", replicas: 1, spec: atHome}
@@ -313,15 +310,6 @@ done; sync`, directories))
 
 // thorough says whether tests that take many minutes run, too.
 func thorough() bool { return os.Getenv("E2E_LONG") != "" }
-
-// notInShort skips a test where E2E_SHORT is set, as in .ci/run, whose time is limited: another one is like it, or tests without kubelets
-// show the same. `make e2e` and the nightly workflow run all.
-func notInShort(t *testing.T) {
-	t.Helper()
-	if os.Getenv("E2E_SHORT") != "" {
-		t.Skip("it takes long, and E2E_SHORT is set")
-	}
-}
 
 // sharedDirectory is where the nodes of both clusters have one and the same directory.
 const sharedDirectory = "/var/lib/lodestone-shared"
@@ -380,7 +368,7 @@ func moveRepository(t *testing.T, value string) {
 // TestContentOfAMoveTravelsThroughAClaimThatBothClustersMount: to west and back. No other
 // test runs beside, whose moves would want that claim, too.
 func TestContentOfAMoveTravelsThroughAClaimThatBothClustersMount(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	directory := path.Join(sharedDirectory, shop)
 	t.Cleanup(func() {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -41,10 +42,9 @@ func consistently(t *testing.T, message string, check func() bool) {
 func namespace(t *testing.T) string {
 	t.Helper()
 	needsClusters(t)
-	made, err := home.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+	made := must.Create(t, home.client.CoreV1().Namespaces(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: prefix, Labels: map[string]string{keys.Offload: keys.OffloadEnabled}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		// A failed test leaves it: it is part of what explains why.
 		if t.Failed() {
@@ -156,8 +156,7 @@ func TestTwinIsNeverMountedAndItsFilesOutliveThePod(t *testing.T) {
 	assert.NotEqual(t, pod.UID, next.UID)
 	assert.Equal(t, before, data.sum(t, "blob"))
 	assert.Len(t, data.starts(t), 2)
-	pods, err := home.client.CoreV1().Pods(storage).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := must.List(t, home.client.CoreV1().Pods(storage))
 	for _, beside := range pods.Items { // movers of other tests
 		for _, mounted := range beside.Spec.Volumes {
 			if claim := mounted.PersistentVolumeClaim; claim != nil {
@@ -218,8 +217,7 @@ func TestAMoveOutlivesThatWestIsAway(t *testing.T) {
 			require.Contains(t, all, at.Status.Phase, at.Status.Message)
 			require.NoError(t, west.container(t.Context(), "pause"))
 			t.Cleanup(func() { _ = west.container(context.Background(), "unpause") })
-			cut, err := moves(t, shop).Get(t.Context(), made.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			cut := must.Get(t, moves(t, shop), made.Name)
 			t.Logf("west went away between %s and %s", at.Status.Phase, cut.Status.Phase)
 			if slices.Contains(lasting, phase) {
 				assert.Equal(t, phase, cut.Status.Phase, "this phase lasts for seconds, and was missed")
@@ -227,8 +225,7 @@ func TestAMoveOutlivesThatWestIsAway(t *testing.T) {
 				missed = append(missed, phase)
 			}
 			time.Sleep(away())
-			during, err := moves(t, shop).Get(t.Context(), made.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			during := must.Get(t, moves(t, shop), made.Name)
 			t.Logf("after %s without it, in %s: %s", away(), during.Status.Phase, during.Status.Message)
 			require.NoError(t, west.container(t.Context(), "unpause"))
 

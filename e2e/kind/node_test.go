@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -54,7 +55,7 @@ func requirePending(t *testing.T, namespace, name string) {
 }
 
 func TestPodWaitsForItsCordonedNodeOnEitherSide(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	db := keepers{namespace: shop, name: "db"}
 	volumes, index := spread(t, db)
@@ -149,7 +150,7 @@ func TestLogsExecAndPortForwardReachAPodInWest(t *testing.T) {
 }
 
 func TestDebugAndResizeReachAPodInWest(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, strings.Replace(redis(shop, "cache", inWest), "    ports:", "    resources: {requests: {cpu: 10m}}\n    ports:", 1))
@@ -183,7 +184,7 @@ func TestDebugAndResizeReachAPodInWest(t *testing.T) {
 
 // TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode: it was there before Lodestone, and tolerates every taint.
 func TestKubeProxyOfHomeIsCompleteOnceItIsKeptOffTheVirtualNode(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	needsClusters(t)
 	api := home.client.AppsV1().DaemonSets("kube-system")
 	wants := func(c require.TestingT, nodes int32) *appsv1.DaemonSet {
@@ -312,7 +313,7 @@ const webPod = `  terminationGracePeriodSeconds: 60
 `
 
 func TestPodsThatAreMadeDuringAMoveWaitAndRunAtTheTarget(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(shared, shop, "web"))

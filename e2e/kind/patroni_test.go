@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -108,23 +108,15 @@ func (p patroni) requireRows(t *testing.T) {
 
 // TestPostgreSQLFailsOverToWestAndBack: Patroni in west keeps who is primary in home's API, as it does at home.
 func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	home.kubectl(t, "label", "namespace", shop, keys.HomeAPI+"="+keys.HomeAPIEnabled)
 	db := patroni{namespace: shop}
 	t.Cleanup(func() { routed(t, "replace") })
 	began := time.Now()
 	applyExample(t, shop, "patroni.yaml", shopper)
-	var near, far string
-	for _, replica := range []string{"db-0", "db-1"} {
-		if readyPod(t, shop, replica).Spec.NodeName == virtualNode {
-			far = replica
-		} else {
-			near = replica
-		}
-	}
-	require.NotEmpty(t, near)
-	require.NotEmpty(t, far, "one replica is in each cluster")
+	others, far := nearAndFar(t, shop, "db-0", "db-1")
+	near := others[0]
 	eventually(t, "home's replica is primary, whichever was first", func(c *assert.CollectT) {
 		said, err := db.ask(t.Context(), near, "SELECT pg_is_in_recovery()")
 		require.NoError(c, err)
@@ -156,13 +148,7 @@ func TestPostgreSQLFailsOverToWestAndBack(t *testing.T) {
 		awaitRows(t, shop, 20)
 		on()
 		routed(t, "replace") // west's node has forgotten its route
-		eventually(t, "the replica in west has started again", func(c *assert.CollectT) {
-			pod, err := home.client.CoreV1().Pods(shop).Get(t.Context(), far, metav1.GetOptions{})
-			require.NoError(c, err)
-			require.NotEmpty(c, pod.Status.ContainerStatuses)
-			assert.Positive(c, pod.Status.ContainerStatuses[0].RestartCount)
-			assert.Equal(c, corev1.PodRunning, pod.Status.Phase)
-		})
+		awaitRestart(t, shop, far)
 		db.awaitStandby(t, far, near)
 	})
 	db.requireRows(t)

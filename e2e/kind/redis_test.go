@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
 // sentinels is the databases of deploy/examples/redis.yaml in a namespace.
@@ -143,7 +145,7 @@ func (r sentinels) requireRows(t *testing.T) {
 }
 
 func TestRedisWithSentinelOutlivesTheLossOfItsPrimary(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	shop := namespace(t)
 	db := sentinels{namespace: shop}
 	onlyFabric(t)
@@ -151,16 +153,7 @@ func TestRedisWithSentinelOutlivesTheLossOfItsPrimary(t *testing.T) {
 	applyExample(t, shop, "redis.yaml", guest)
 	db.requireTogether(t)
 	t.Logf("all replicas have joined after %s", time.Since(began).Round(time.Second))
-	var near []string
-	var far string
-	for _, replica := range replicas {
-		if readyPod(t, shop, replica).Spec.NodeName == virtualNode {
-			far = replica
-		} else {
-			near = append(near, replica)
-		}
-	}
-	require.Len(t, near, 2, "two replicas are at home")
+	near, far := nearAndFar(t, shop, replicas...)
 
 	during(t, shop, "The primary's pod at home is killed, and its node takes no pods.", func() {
 		first := db.awaitPrimary(t, near...)
@@ -190,12 +183,7 @@ func TestRedisWithSentinelOutlivesTheLossOfItsPrimary(t *testing.T) {
 		t.Logf("%s takes over from %s", db.awaitPrimary(t, near...), far)
 		awaitRows(t, shop, 20)
 		on()
-		eventually(t, "the replica in west has started again", func(c *assert.CollectT) {
-			pod, err := home.client.CoreV1().Pods(shop).Get(t.Context(), far, metav1.GetOptions{})
-			require.NoError(c, err)
-			require.NotEmpty(c, pod.Status.ContainerStatuses)
-			assert.Positive(c, pod.Status.ContainerStatuses[0].RestartCount)
-		})
+		awaitRestart(t, shop, far)
 		db.requireTogether(t)
 	})
 	db.requireRows(t)

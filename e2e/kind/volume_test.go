@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -206,7 +208,7 @@ func TestADeviceIsWrittenByOnePodAndReadByTheNext(t *testing.T) {
 }
 
 func TestReadWriteOncePodKeepsASecondPodOut(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	for where, side := range sides {
 		t.Run(where, func(t *testing.T) {
@@ -233,8 +235,7 @@ spec:
 				require.NotEmpty(c, events.Items)
 				assert.Contains(c, events.Items[len(events.Items)-1].Message, "ReadWriteOncePod")
 			})
-			second, err := home.client.CoreV1().Pods(shop).Get(t.Context(), "second", metav1.GetOptions{})
-			require.NoError(t, err)
+			second := must.Get(t, home.client.CoreV1().Pods(shop), "second")
 			assert.Equal(t, corev1.PodPending, second.Status.Phase)
 
 			t.Log("Once the first is gone, it has the files.")
@@ -276,8 +277,7 @@ spec:
 		}
 		assert.Contains(c, strings.Join(messages, "\n"), data.virtual, "events say which volume")
 	})
-	thief, err := home.client.CoreV1().Pods(shop).Get(t.Context(), "thief", metav1.GetOptions{})
-	require.NoError(t, err)
+	thief := must.Get(t, home.client.CoreV1().Pods(shop), "thief")
 	assert.Equal(t, corev1.PodPending, thief.Status.Phase)
 	assert.Len(t, data.starts(t), 1, "the pod in west goes on")
 	assert.Equal(t, data.in, volumeOf(t, shop, db.claim(0)).in)
@@ -307,7 +307,7 @@ func content(t *testing.T, namespace, pod string) string {
 }
 
 func TestADeviceGoesToWestAndBackWhileItsPodRuns(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(raw, shop))
@@ -343,7 +343,7 @@ reclaimPolicy: Retain
 `
 
 func TestFilesOutliveTheClaimAndItsNamespaceWithPolicyRetain(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	shop := namespace(t)
 	home.apply(t, retained)
@@ -407,8 +407,7 @@ parameters: {lodestone.dev/local-class: %[1]s-real, lodestone.dev/remote-class: 
 // realClass makes a class of the driver in a cluster.
 func realClass(t *testing.T, in *cluster, name, fields, parameters string) {
 	t.Helper()
-	of, err := in.client.StorageV1().StorageClasses().Get(t.Context(), "disk", metav1.GetOptions{})
-	require.NoError(t, err)
+	of := must.Get(t, in.client.StorageV1().StorageClasses(), "disk")
 	in.apply(t, fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
 metadata: {name: %s}
@@ -421,7 +420,7 @@ parameters: {csi.storage.k8s.io/fstype: %s%s}
 }
 
 func TestAFileSystemIsMountedWithTheOptionsOfItsClass(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	const name = "e2e-mount-options"
 	ownClasses(t, name, "mountOptions: [noatime, nodev]", "")
@@ -443,7 +442,7 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 }
 
 func TestPodsShareAFileSystemAndReadersACopyOfIt(t *testing.T) {
-	notInShort(t)
+	testbed.NotInShort(t)
 	t.Parallel()
 	const name = "e2e-shared"
 	ownClasses(t, name, "", ", share: \"true\"")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -71,22 +72,18 @@ func TestClusterOfAFleetTakesWritesAndTellsItsWatches(t *testing.T) {
 	factory.StartWithContext(t.Context())
 	factory.WaitForCacheSync(t.Context().Done())
 
-	system, err := client.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	require.NoError(t, err)
+	system := must.Get(t, client.CoreV1().Namespaces(), metav1.NamespaceSystem)
 	assert.Equal(t, HomeID, string(system.UID)[:8])
-	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	review := must.Create(t, client.AuthorizationV1().SelfSubjectAccessReviews(), &authorizationv1.SelfSubjectAccessReview{})
 	assert.True(t, review.Status.Allowed)
 	assert.Empty(t, home.Writes())
 
-	_, err = client.StorageV1().CSIStorageCapacities("ns").Create(t.Context(),
-		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "c-"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, client.StorageV1().CSIStorageCapacities("ns"),
+		&storagev1.CSIStorageCapacity{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "c-"}})
 	require.Eventually(t, func() bool { return len(capacities.GetStore().List()) == 1 }, soon, time.Millisecond)
 	assert.Equal(t, map[string]int{"POST /apis/storage.k8s.io/v1/namespaces/ns/csistoragecapacities": 1}, home.Writes())
 
-	_, err = client.CoreV1().PersistentVolumeClaims(Namespace).Patch(t.Context(), ClaimName(0), "application/merge-patch+json", []byte(`{}`),
+	_, err := client.CoreV1().PersistentVolumeClaims(Namespace).Patch(t.Context(), ClaimName(0), "application/merge-patch+json", []byte(`{}`),
 		metav1.PatchOptions{})
 	require.Error(t, err, "the objects need no patch")
 	assert.Len(t, home.Writes(), 2)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/provisioner/app"
 )
@@ -37,8 +38,7 @@ func TestProvisionerThatLosesItsLeaseEndsSoThatItIsStartedAgain(t *testing.T) {
 	testbed.Require(t)
 	base, err := home.Kustomization("base")
 	require.NoError(t, err)
-	_, err = home.Kubectl(t.Context(), "", "apply", "-k", base)
-	require.NoError(t, err)
+	must.Kubectl(t, home, "", "apply", "-k", base)
 
 	options := app.NewOptions()
 	options.HTTPAddress = ""

@@ -212,13 +212,14 @@ func (b *lockedBuffer) String() string {
 }
 
 // Serve is what a benchmark runs in a process of its own: it serves on loopback,
-// prints the address as a line, and returns when its input ends.
-func Serve(handler http.Handler) error {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+// prints the address as a line, and returns when its input or ctx ends.
+func Serve(ctx context.Context, handler http.Handler) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen on loopback: %w", err)
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = server.Close()

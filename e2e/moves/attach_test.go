@@ -19,6 +19,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -40,14 +41,12 @@ func attaches(t *testing.T, class string) *sidecars.Driver {
 	require.NoError(t, err)
 	t.Cleanup(driver.Kill)
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	_, err = classes.Create(t.Context(), driver.Class(attached, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = classes.Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, classes, driver.Class(attached, storagev1.VolumeBindingWaitForFirstConsumer))
+	must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		Parameters:        map[string]string{keys.LocalClass: attached, keys.RemoteClass: fabric.WestWait},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), class, metav1.DeleteOptions{}) })
 	return driver
 }
@@ -58,8 +57,7 @@ func attachedAs(t *testing.T, namespace, claim string) (names []string) {
 	t.Helper()
 	virtual := await.Claim(t, bed.Home.Client(), namespace, claim).Spec.VolumeName
 	real, _ := realOf(t, namespace, claim)
-	all, err := bed.Home.Client().StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	all := must.List(t, bed.Home.Client().StorageV1().VolumeAttachments())
 	for i := range all.Items {
 		if name := *all.Items[i].Spec.Source.PersistentVolumeName; name == virtual || name == real.Name {
 			names = append(names, name)
@@ -183,9 +181,8 @@ func TestAVolumeThatItsAttacherDoesNotLetGoGoesBack(t *testing.T) {
 	const away = "external-attacher/away-home-test"
 	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
 	name := await.Claim(t, bed.Home.Client(), namespace, "data").Spec.VolumeName
-	_, err := volumes.Patch(t.Context(), name, types.JSONPatchType,
-		[]byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"`+away+`"}]`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, volumes, name, types.JSONPatchType,
+		[]byte(`[{"op":"add","path":"/metadata/finalizers/-","value":"`+away+`"}]`))
 	made := move(t, namespace, "data", "west", func(m *v1alpha1.VolumeMove) { m.Spec.RollBackAfter = &metav1.Duration{Duration: time.Second} })
 	reaches(t, made, v1alpha1.MoveFence)
 	begun := time.Now()
@@ -202,8 +199,7 @@ func TestAVolumeThatItsAttacherDoesNotLetGoGoesBack(t *testing.T) {
 	// The attacher is back, and lets it go.
 	held := await.Volume(t, bed.Home.Client(), name)
 	remove := `[{"op":"remove","path":"/metadata/finalizers/` + strconv.Itoa(slices.Index(held.Finalizers, away)) + `"}]`
-	_, err = volumes.Patch(t.Context(), name, types.JSONPatchType, []byte(remove), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, volumes, name, types.JSONPatchType, []byte(remove))
 	failed := reaches(t, made, v1alpha1.MoveFailed, v1alpha1.MoveDone)
 	require.Equal(t, v1alpha1.MoveFailed, failed.Status.Phase, failed.Status.Message)
 	assert.Equal(t, at, folder(t, namespace, "data"))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/provisioner/app"
@@ -37,9 +38,7 @@ func endless(m *v1alpha1.VolumeMove) { m.Spec.BandwidthLimit = ptr.To(resource.M
 // seen returns a move as it is now.
 func seen(t *testing.T, made *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
 	t.Helper()
-	now, err := moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return now
+	return must.Get(t, moves(t, made.Namespace), made.Name)
 }
 
 // waits waits until a move is told where it stands.
@@ -97,7 +96,7 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 
 	// What is under way goes on above a lower limit, and the others still wait.
 	capped(t, 1, 1)
-	require.NoError(t, moves(t, many).Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
+	must.Delete(t, moves(t, many), c.Name)
 	_, err := moves(t, many).Get(t.Context(), c.Name, metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err), "a waiting move is gone at once: %v", err)
 	abort(t, a)
@@ -122,8 +121,7 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 	reaches(t, c, v1alpha1.MoveDone)
 	forgotten(t, c, v1alpha1.MoveDone)
 	capped(t, 2, 2)
-	_, err = moves(t, many).Patch(t.Context(), c.Name, types.MergePatchType, []byte(`{"spec":{"keepSourceFor":"1m"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, moves(t, many), c.Name, types.MergePatchType, []byte(`{"spec":{"keepSourceFor":"1m"}}`))
 	await.Until(t, "the change is seen", func() bool {
 		now := seen(t, c)
 		return now.Generation > c.Generation && now.Status.ObservedGeneration == now.Generation
@@ -138,7 +136,5 @@ func TestMovesWaitForTheirTurn(t *testing.T) {
 // abort asks for the end of a move.
 func abort(t *testing.T, made *v1alpha1.VolumeMove) {
 	t.Helper()
-	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"Abort"}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, moves(t, made.Namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"Abort"}}`))
 }

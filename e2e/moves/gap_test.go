@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -75,9 +76,8 @@ func (g *gap) report(t *testing.T, done *v1alpha1.VolumeMove) {
 // requireNoAlarm checks that Kubernetes has not said of a claim that its data is lost.
 func requireNoAlarm(t *testing.T, namespace, claim string) {
 	t.Helper()
-	events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{
+	events := must.List(t, bed.Home.Client().CoreV1().Events(namespace), metav1.ListOptions{
 		FieldSelector: "involvedObject.kind=PersistentVolumeClaim,involvedObject.name=" + claim})
-	require.NoError(t, err)
 	for _, event := range events.Items {
 		assert.NotContains(t, []string{"ClaimLost", "ClaimMisbound", "VolumeMismatch"}, event.Reason, event.Message)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -131,8 +132,7 @@ func changes(t *testing.T, namespace string) func() int {
 // webs returns the pods of the Deployment that are not ending.
 func webs(t *testing.T, namespace string) (found []corev1.Pod) {
 	t.Helper()
-	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
-	require.NoError(t, err)
+	pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: "app=web"})
 	for _, pod := range pods.Items {
 		if pod.DeletionTimestamp == nil {
 			found = append(found, pod)
@@ -172,12 +172,11 @@ func TestGitOpsAndAnAutoscalerGoOnBesideAMove(t *testing.T) {
 	await.Until(t, "a pod runs", ready(1, ""), seen)
 	await.Until(t, "it has begun", func() bool { return began(t, namespace) == 1 })
 	scalers := bed.Home.Client().AutoscalingV2().HorizontalPodAutoscalers(namespace)
-	_, err := scalers.Create(t.Context(), &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+	must.Create(t, scalers, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
 			MinReplicas:    ptr.To(int32(1)), MaxReplicas: 3,
-		}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		}})
 
 	// The object is pruned in the middle, and synced again at once: that is two moves.
 	changed := changes(t, namespace)
@@ -188,7 +187,7 @@ func TestGitOpsAndAnAutoscalerGoOnBesideAMove(t *testing.T) {
 		return err == nil
 	})
 	pruned := reaches(t, made, v1alpha1.MoveQuiesce)
-	require.NoError(t, moves(t, namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	must.Delete(t, moves(t, namespace), "web")
 	await.Until(t, "it is another one", func() bool {
 		now, err := moves(t, namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		return err == nil && now.UID != pruned.UID
@@ -200,8 +199,7 @@ func TestGitOpsAndAnAutoscalerGoOnBesideAMove(t *testing.T) {
 	await.Until(t, "the claim is locked", func() bool {
 		return await.Claim(t, bed.Home.Client(), namespace, "data").Labels[keys.Moving] != ""
 	})
-	_, err = scalers.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{"minReplicas":3}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, scalers, "web", types.MergePatchType, []byte(`{"spec":{"minReplicas":3}}`))
 	await.Until(t, "the new pods wait at the gate", func() bool {
 		waiting := 0
 		for _, pod := range webs(t, namespace) {

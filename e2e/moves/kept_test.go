@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -61,8 +62,7 @@ func wasWritten(t *testing.T, made *v1alpha1.VolumeMove) bool {
 // acceptedWith returns what a move says of what it accepts.
 func acceptedWith(t *testing.T, made *v1alpha1.VolumeMove) string {
 	t.Helper()
-	now, err := moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, moves(t, made.Namespace), made.Name)
 	if accepted := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.MoveAccepted); accepted != nil {
 		return accepted.Message
 	}
@@ -215,8 +215,7 @@ func TestWhatCannotGoBackIntoAKeptCopyIsRefused(t *testing.T) {
 	user := application(fabric.Storage, namespace, kept.Spec.ClaimRef.Name)
 	user.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "lodestone.test/never"}}
 	pods := bed.Home.Client().CoreV1().Pods(fabric.Storage)
-	_, err := pods.Create(t.Context(), user, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, pods, user)
 	assert.Contains(t, refused("used", into(first)), "pod "+fabric.Storage+"/"+namespace+" in cluster home uses real claim")
 	require.NoError(t, pods.Delete(t.Context(), namespace, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 

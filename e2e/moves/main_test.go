@@ -8,9 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,11 +19,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/counter"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/store"
@@ -127,7 +126,7 @@ func TestApplicationsReallyWriteToTheirVolumes(t *testing.T) {
 
 	// It ends with its pod.
 	pods := bed.Home.Client().CoreV1().Pods(namespace)
-	require.NoError(t, pods.Delete(t.Context(), "there", metav1.DeleteOptions{}))
+	must.Delete(t, pods, "there")
 	await.Until(t, "the pod is gone", func() bool {
 		_, err := pods.Get(t.Context(), "there", metav1.GetOptions{})
 		return err != nil
@@ -149,8 +148,7 @@ func space(t *testing.T) string {
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()
 	open := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Offload, keys.OffloadEnabled)
-	_, err := core.Namespaces().Patch(t.Context(), name, types.MergePatchType, open, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, core.Namespaces(), name, types.MergePatchType, open)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = core.Pods(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -160,20 +158,9 @@ func space(t *testing.T) string {
 	return name
 }
 
-// script is what the application of the tests does: it goes on counting from the
-// last number in its file, and has each number on the disk before it counts on.
-const script = `n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
-while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.02; done`
-
 // application returns a pod that counts in a file of a claim.
 func application(namespace, name, claim string) *corev1.Pod {
-	pod := fabric.NewPod(namespace, name, claim)
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
-	pod.Spec.Containers = []corev1.Container{{
-		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
-		VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/data"}},
-	}}
-	return pod
+	return counter.Pod(namespace, name, claim, counter.Script("0.02"))
 }
 
 // onWest lets a pod run in west only.
@@ -186,23 +173,9 @@ func onWest(pod *corev1.Pod) *corev1.Pod {
 func makes(t *testing.T, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	_, err := core.PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	runs(t, pod.Namespace, pod.Name)
-}
-
-// runs waits until a pod of home runs, and returns its node.
-func runs(t *testing.T, namespace, name string) string {
-	t.Helper()
-	var pod *corev1.Pod
-	await.Until(t, "pod "+name+" runs", func() (done bool) {
-		var err error
-		pod, err = bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		return err == nil && pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
-	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-	return pod.Spec.NodeName
+	must.Create(t, core.PersistentVolumeClaims(claim.Namespace), claim)
+	must.Create(t, core.Pods(pod.Namespace), pod)
+	bed.AwaitRunning(t, pod.Namespace, pod.Name)
 }
 
 // folder returns the folder that stands for the volume of a claim, wherever it is.
@@ -240,26 +213,8 @@ func realOf(t *testing.T, namespace, claim string) (*corev1.PersistentVolume, pr
 	return real, disks
 }
 
-// counted returns how far the application in a folder has counted, and fails
-// unless each number is there once and in order.
-func counted(t *testing.T, folder string) int {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(folder, "log"))
-	if os.IsNotExist(err) {
-		return 0
-	}
-	require.NoError(t, err)
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	for i, line := range lines {
-		if n, err := strconv.Atoi(line); err != nil || n != i+1 {
-			if i == len(lines)-1 {
-				return i // being written
-			}
-			require.Fail(t, fmt.Sprintf("line %d of %s is %q", i+1, folder, line))
-		}
-	}
-	return len(lines)
-}
+// counted returns how far the application in a folder has counted, and fails unless each number is there once and in order.
+func counted(t *testing.T, folder string) int { t.Helper(); return counter.Counted(t, folder) }
 
 // counts waits until the application of a claim has counted beyond a number.
 func counts(t *testing.T, folder string, beyond int) int {

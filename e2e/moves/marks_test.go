@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -26,8 +27,7 @@ func marks(t *testing.T, client kubernetes.Interface, namespace, claim string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"finalizers":[%q,"kubernetes.io/pvc-protection"],"labels":{%q:%q},`+
 		`"annotations":{%q:"0-0",%q:"1"}}}`, keys.MoveFinalizer, keys.Moving, keys.MovingNow, keys.Move, keys.MoveTouched)
-	_, err := client.CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, client.CoreV1().PersistentVolumeClaims(namespace), claim, types.MergePatchType, patch)
 }
 
 // isMarked says whether anything that a move writes on a claim keeps it, or holds its pods.
@@ -57,18 +57,16 @@ func TestAClaimThatIsLockedForNoMoveIsUnlocked(t *testing.T) {
 	marks(t, client, namespace, "data")
 	waits := fabric.AtHome(application(namespace, "second", "data"))
 	waits.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: keys.MovingGate}}
-	_, err = client.CoreV1().Pods(namespace).Create(t.Context(), waits, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, client.CoreV1().Pods(namespace), waits)
 	unmarked(t, namespace, "data")
-	runs(t, namespace, "second")
+	bed.AwaitRunning(t, namespace, "second")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "MoveMarksRemoved"), "there is no such move")
 
 	// One without a volume, and one that is being deleted.
 	never := fabric.NewClaim(namespace, "never", fabric.Class)
-	_, err = client.CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), never, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, client.CoreV1().PersistentVolumeClaims(namespace), never)
 	marks(t, client, namespace, "never")
-	require.NoError(t, client.CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "never", metav1.DeleteOptions{}))
+	must.Delete(t, client.CoreV1().PersistentVolumeClaims(namespace), "never")
 	await.Until(t, "a claim that is deleted while it is locked goes", func() bool {
 		return await.Claim(t, bed.Home.Client(), namespace, "never") == nil
 	})
@@ -104,8 +102,7 @@ func TestAClaimStaysLockedWhileNewerDataOfItMayExist(t *testing.T) {
 	newer := fabric.NewClaim(namespace, "data", fabric.WestNow)
 	newer.Labels = map[string]string{keys.ClaimUID: string(claim.UID), keys.HomeID: id}
 	newer.Annotations = map[string]string{keys.Claim: namespace + "/data"}
-	_, err = bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), newer, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), newer)
 
 	client := owner(t, namespace)
 	marks(t, client, namespace, "data")
@@ -152,12 +149,11 @@ func ownerOf(namespace string) string { return "owner-of-" + namespace }
 func owner(t *testing.T, namespace string) kubernetes.Interface {
 	t.Helper()
 	user := ownerOf(namespace)
-	_, err := bed.Home.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	must.Create(t, bed.Home.Client().RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	client, err := kubernetes.NewForConfig(bed.Home.UserConfig(user))
 	require.NoError(t, err)
 	await.Until(t, "the rights are known", func() bool {

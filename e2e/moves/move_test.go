@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -61,14 +62,13 @@ func goesOn(t *testing.T, namespace, name string, tune ...func(*corev1.Pod)) {
 	}
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	labels := map[string]string{"app": name}
-	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+	must.Create(t, bed.Home.Client().AppsV1().Deployments(namespace), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	counts(t, folder(t, namespace, name), counted(t, folder(t, namespace, name))+20)
 	t.Cleanup(func() {
 		_ = bed.Home.Client().AppsV1().Deployments(namespace).Delete(context.Background(), name, metav1.DeleteOptions{})
@@ -89,14 +89,12 @@ func beginsWith(t *testing.T, pod *corev1.Pod, claims ...*corev1.PersistentVolum
 	t.Helper()
 	core, namespace := bed.Home.Client().CoreV1(), pod.Namespace
 	for _, claim := range claims {
-		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, core.PersistentVolumeClaims(namespace), claim)
 	}
 	pod.Name = "first"
-	_, err := core.Pods(namespace).Create(t.Context(), fabric.AtHome(pod), metav1.CreateOptions{})
-	require.NoError(t, err)
-	runs(t, namespace, pod.Name)
-	require.NoError(t, core.Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+	must.Create(t, core.Pods(namespace), fabric.AtHome(pod))
+	bed.AwaitRunning(t, namespace, pod.Name)
+	must.Delete(t, core.Pods(namespace), pod.Name)
 	await.Until(t, "the first pod is gone", func() bool {
 		_, err := core.Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
 		return err != nil
@@ -114,9 +112,7 @@ func move(t *testing.T, namespace, name, cluster string, tune ...func(*v1alpha1.
 	for _, change := range tune {
 		change(wanted)
 	}
-	made, err := moves(t, namespace).Create(t.Context(), wanted, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	return must.Create(t, moves(t, namespace), wanted)
 }
 
 // reaches waits until a move is in a phase.
@@ -124,9 +120,7 @@ func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePha
 	t.Helper()
 	var now *v1alpha1.VolumeMove
 	await.Until(t, "the move gets there", func() bool {
-		var err error
-		now, err = moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now = must.Get(t, moves(t, made.Namespace), made.Name)
 		for _, phase := range phases {
 			if now.Status.Phase == phase {
 				return true
@@ -145,19 +139,16 @@ func movers(t *testing.T, made *v1alpha1.VolumeMove) []string {
 	t.Helper()
 	var found []string
 	of := metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)}
-	shadows, err := bed.Agents.ShadowPods("").List(t.Context(), of)
-	require.NoError(t, err)
+	shadows := must.List(t, bed.Agents.ShadowPods(""), of)
 	for _, shadow := range shadows.Items {
 		found = append(found, fmt.Sprintf("ShadowPod %s/%s deleted %v start %v status %+v", shadow.Namespace, shadow.Name,
 			shadow.DeletionTimestamp, shadow.Spec.Start, shadow.Status))
 	}
-	pods, err := bed.West.Client().CoreV1().Pods("").List(t.Context(), of)
-	require.NoError(t, err)
+	pods := must.List(t, bed.West.Client().CoreV1().Pods(""), of)
 	for _, pod := range pods.Items {
 		found = append(found, fmt.Sprintf("pod %s/%s on %q status %+v", pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status))
 	}
-	claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(), of)
-	require.NoError(t, err)
+	claims := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(""), of)
 	for _, claim := range claims.Items {
 		found = append(found, fmt.Sprintf("claim %s/%s %s volume %q annotations %v status %+v", claim.Namespace, claim.Name, claim.UID,
 			claim.Spec.VolumeName, claim.Annotations, claim.Status))
@@ -178,9 +169,7 @@ func spans(done *v1alpha1.VolumeMove) string {
 
 func act(t *testing.T, made *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
 	t.Helper()
-	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"`+string(action)+`"}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, moves(t, made.Namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"action":"`+string(action)+`"}}`))
 }
 
 func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T) {
@@ -213,13 +202,11 @@ func TestAVolumeGoesToAnotherClusterAndBackWhileItsApplicationRuns(t *testing.T)
 func class(t *testing.T, name, atHome string) {
 	t.Helper()
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	made, err := classes.Get(t.Context(), fabric.Class, metav1.GetOptions{})
-	require.NoError(t, err)
+	made := must.Get(t, classes, fabric.Class)
 	made.ObjectMeta = metav1.ObjectMeta{Name: name}
 	made.Parameters = map[string]string{keys.LocalClass: atHome, keys.Classes: fabric.HomeWait + "," + fabric.HomeNow + "," + fabric.WestWait +
 		"," + fabric.WestNow}
-	_, err = classes.Create(t.Context(), made, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, classes, made)
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 }
 
@@ -272,8 +259,7 @@ func joins(t *testing.T) {
 	t.Cleanup(east.Stop)
 	_, err = east.StartAgent(t.Context())
 	require.NoError(t, err)
-	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	require.NoError(t, err)
+	system := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), metav1.NamespaceSystem)
 	kubeconfig, err := east.Tenant(t.Context(), func(home *remotev1alpha1.HomeCluster) {
 		home.Name, home.Spec.ClusterUID = string(system.UID)[:8], string(system.UID)
 	})
@@ -318,15 +304,14 @@ func database(t *testing.T, namespace string) (claims []string) {
 	template := fabric.NewClaim(namespace, "data", fabric.Class)
 	template.Namespace = ""
 	sets := bed.Home.Client().AppsV1().StatefulSets(namespace)
-	_, err := sets.Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, sets, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To(int32(2)), PodManagementPolicy: appsv1.ParallelPodManagement, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{*template},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = sets.Delete(context.Background(), "db", metav1.DeleteOptions{}) })
 	for _, claim := range claims {
 		at := folder(t, namespace, claim)
@@ -357,7 +342,7 @@ func TestTheReplicasOfAStatefulSetMoveTogether(t *testing.T) {
 		counts(t, at, counted(t, at)+10)
 	}
 	for _, pod := range []string{"db-0", "db-1"} {
-		assert.Equal(t, fabric.WestNode, runs(t, namespace, pod))
+		assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, pod))
 	}
 
 	// The copies at the source are still kept.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -67,7 +68,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 	for _, m := range []*movedAway{first, second} {
 		unmarked(t, namespace, m.name)
 		pod := podsOf(t, namespace, m.name)[0]
-		runs(t, namespace, pod.Name)
+		bed.AwaitRunning(t, namespace, pod.Name)
 	}
 	assert.Equal(t, first.to, folder(t, namespace, "first"), "it has the newer data")
 	counts(t, first.to, first.written)
@@ -82,7 +83,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 	// What was not chosen outlives the claim.
 	for _, m := range []*movedAway{first, second} {
 		idle(t, namespace, m.name)
-		require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), m.name, metav1.DeleteOptions{}))
+		must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), m.name)
 	}
 	await.Until(t, "what was chosen is deleted with the claims", func() bool {
 		return !first.has(t, first.target) && !second.has(t, second.source)
@@ -139,12 +140,10 @@ func (m *movedAway) forgets(t *testing.T) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
 	forgets(t, m.made)
-	_, err := core.PersistentVolumeClaims(m.source.Namespace).Patch(t.Context(), m.source.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null}}}`, keys.MoveOf, keys.ReplacedBy), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = core.PersistentVolumes().Patch(t.Context(), m.before.Annotations[keys.BackingVolume], types.MergePatchType,
-		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, core.PersistentVolumeClaims(m.source.Namespace), m.source.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null}}}`, keys.MoveOf, keys.ReplacedBy))
+	must.Patch(t, core.PersistentVolumes(), m.before.Annotations[keys.BackingVolume], types.MergePatchType,
+		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`))
 	putsBack(t, m.before)
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -84,8 +85,7 @@ func TestAMoverThatDoesNotEndIsNotWaitedForInSilence(t *testing.T) {
 	made := move(t, namespace, "data", "west", offline, limited)
 	copies(t, made)
 	there := bed.West.Client().CoreV1().Pods(namespace)
-	list, err := there.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
-	require.NoError(t, err)
+	list := must.List(t, there, metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 	require.Len(t, list.Items, 1)
 	mover := list.Items[0]
 	keep := func(finalizers string) {
@@ -126,8 +126,7 @@ func copies(t *testing.T, made *v1alpha1.VolumeMove) {
 	t.Helper()
 	reaches(t, made, v1alpha1.MoveFinalSync)
 	await.Until(t, "some of it is copied", func() bool {
-		now, err := moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must.Get(t, moves(t, made.Namespace), made.Name)
 		return now.Status.Claims[0].Sent > 1<<20
 	}, func() any { return movers(t, made) })
 }
@@ -179,9 +178,7 @@ func TestOneVolumeForOnePodAmongThoseOfAPodIsCopiedInTheStop(t *testing.T) {
 	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := space(t)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), forOnePod(namespace, "own"),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), forOnePod(namespace, "own"))
 	deploysWith(t, fabric.NewClaim(namespace, "data", fabric.Class), func(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "own", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "own"}}})
@@ -228,9 +225,7 @@ func takesSnapshots(t *testing.T, cluster *testbed.Cluster, name string) *sideca
 		sidecars.Options{Name: name, Pool: 100 << 30, Snapshots: true})
 	require.NoError(t, err)
 	t.Cleanup(driver.Kill)
-	_, err = cluster.Client().StorageV1().StorageClasses().Create(t.Context(),
-		driver.Class(driver.Name, storagev1.VolumeBindingWaitForFirstConsumer), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, cluster.Client().StorageV1().StorageClasses(), driver.Class(driver.Name, storagev1.VolumeBindingWaitForFirstConsumer))
 	return driver
 }
 
@@ -238,21 +233,19 @@ func takesSnapshots(t *testing.T, cluster *testbed.Cluster, name string) *sideca
 func virtualClassOf(t *testing.T, home, west *sidecars.Driver) string {
 	t.Helper()
 	class := "virtual-" + home.Name
-	_, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, bed.Home.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		Parameters:        map[string]string{keys.LocalClass: home.Name, keys.RemoteClass: west.Name},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	return class
 }
 
 // snapshotClass makes a class of snapshots.
 func snapshotClass(t *testing.T, cluster *testbed.Cluster, driver string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(),
+	must.Kubectl(t, cluster,
 		fmt.Sprintf(`{apiVersion: snapshot.storage.k8s.io/v1, kind: VolumeSnapshotClass, metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, driver), "apply", "-f", "-")
-	require.NoError(t, err)
 }
 
 // copyOf copies a folder as it is now.
@@ -319,16 +312,12 @@ spec: {volumeSnapshotClassName: %[1]s, source: {persistentVolumeClaimName: data}
 // cluster with an agent lets it do that by a role of its own.
 func takesOne(t *testing.T, namespace string, there *sidecars.Driver) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(ofClaim, namespace, there.Name), "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, fmt.Sprintf(ofClaim, namespace, there.Name), "apply", "-f", "-")
 	await.Until(t, "the snapshot is ready", func() bool {
-		ready, err := bed.Home.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
-		require.NoError(t, err)
+		ready := must.Kubectl(t, bed.Home, "", "get", "volumesnapshot", "-n", namespace, "kept", "-o", "jsonpath={.status.readyToUse}")
 		return ready == "true"
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshot/kept", "volumesnapshotclass/"+namespace, "-n", namespace,
-		"--timeout=60s")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "delete", "volumesnapshot/kept", "volumesnapshotclass/"+namespace, "-n", namespace, "--timeout=60s")
 	noSnapshot(t, there, bed.West)
 }
 
@@ -348,8 +337,7 @@ func noSnapshot(t *testing.T, driver *sidecars.Driver, cluster *testbed.Cluster)
 	t.Helper()
 	left := func() (names []string) {
 		for _, kind := range []string{"volumesnapshots", "volumesnapshotcontents", "volumegroupsnapshots", "volumegroupsnapshotcontents"} {
-			found, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-o", "name")
-			require.NoError(t, err)
+			found := must.Kubectl(t, cluster, "", "get", kind, "-A", "-o", "name")
 			names = append(names, strings.Fields(found)...)
 		}
 		taken, err := driver.Snapshots()
@@ -401,8 +389,7 @@ func movesFromSnapshot(t *testing.T, namespace, target string, driver *sidecars.
 
 func status(t *testing.T, made *v1alpha1.VolumeMove) any {
 	t.Helper()
-	now, err := moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, moves(t, made.Namespace), made.Name)
 	return now.Status
 }
 
@@ -416,9 +403,8 @@ func read(t *testing.T, path string) []byte {
 // groupClass makes a class of snapshots of several volumes.
 func groupClass(t *testing.T, cluster *testbed.Cluster, driver string) {
 	t.Helper()
-	_, err := cluster.Kubectl(t.Context(), fmt.Sprintf(`{apiVersion: groupsnapshot.storage.k8s.io/v1beta2, kind: VolumeGroupSnapshotClass, `+
+	must.Kubectl(t, cluster, fmt.Sprintf(`{apiVersion: groupsnapshot.storage.k8s.io/v1beta2, kind: VolumeGroupSnapshotClass, `+
 		`metadata: {name: %[1]s}, driver: %[1]s, deletionPolicy: Delete}`, driver), "apply", "-f", "-")
-	require.NoError(t, err)
 }
 
 // movesFromSnapshots moves claims data and logs from a cluster whose driver takes snapshots of both,
@@ -482,8 +468,7 @@ func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
 	class := virtualClassOf(t, home, west)
 	logs := forOnePod(namespace, "logs")
 	logs.Spec.StorageClassName = &class
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), logs, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), logs)
 	data := forOnePod(namespace, "data")
 	data.Spec.StorageClassName = &class
 	deploysWith(t, data, func(pod *corev1.Pod) {
@@ -524,12 +509,11 @@ func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
 
 	// One snapshot of all is refused.
 	const what = "count/volumegroupsnapshots.groupsnapshot.storage.k8s.io"
-	_, err = bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage).Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{what: resource.MustParse("0")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	for _, s := range movesFromSnapshots(t, namespace, "apart", "west", home, bed.Home, fabric.Storage, func() {}) {
 		assert.Empty(t, s.Group, "each was taken by itself")
 	}
-	require.NoError(t, bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage).Delete(t.Context(), "none", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage), "none")
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	statuses "github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
@@ -62,8 +63,7 @@ func TestThePluginMovesAVolumeAndSaysHowThatGoes(t *testing.T) {
 	require.Zero(t, code)
 	assert.Contains(t, out, "NAME")
 
-	list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := must.List(t, moves(t, namespace))
 	var done *v1alpha1.VolumeMove
 	for i := range list.Items {
 		if !list.Items[i].Spec.DryRun {
@@ -86,8 +86,7 @@ func TestTheMoveGoesOnWhenThePluginIsStopped(t *testing.T) {
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--detach", "--keep-source-for", "1s")
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "volumemove/data-")
-	list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := must.List(t, moves(t, namespace))
 	require.Len(t, list.Items, 1)
 	done := reaches(t, &list.Items[0], v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
@@ -132,8 +131,7 @@ func TestADryRunSaysWhatWouldBeAndDoesNothing(t *testing.T) {
 	assert.Equal(t, 3, code)
 	assert.Contains(t, said, "is there already")
 
-	list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := must.List(t, moves(t, namespace))
 	for i := range list.Items {
 		assert.NotNil(t, list.Items[i].DeletionTimestamp, "a dry run leaves nothing")
 	}
@@ -145,8 +143,7 @@ func TestADryRunSaysWhatWouldBeAndDoesNothing(t *testing.T) {
 	fewer := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: corev1.ResourceQuotaSpec{
 		Hard: corev1.ResourceList{fabric.HomeNow + ".storageclass.storage.k8s.io/requests.storage": resource.MustParse("1Mi")}}}
 	quotas := bed.Home.Client().CoreV1().ResourceQuotas(fabric.Storage)
-	_, err = quotas.Create(t.Context(), fewer, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, quotas, fewer)
 	t.Cleanup(func() { _ = quotas.Delete(context.Background(), "full", metav1.DeleteOptions{}) })
 	class(t, namespace, fabric.HomeWait)
 	deploysIn(t, namespace, namespace, "other")
@@ -200,8 +197,7 @@ func TestEndingThePluginEndsNoMove(t *testing.T) {
 	}()
 	var made *v1alpha1.VolumeMove
 	await.Until(t, "the move copies", func() bool {
-		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := must.List(t, moves(t, namespace))
 		if len(list.Items) == 1 {
 			made = &list.Items[0]
 		}
@@ -233,7 +229,7 @@ func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
 			namespace := space(t)
 			deploysWith(t, row.claim(namespace, "data"), heavy)
 			stderr, ended := moving(t, namespace, row.phase, row.args...)
-			require.NoError(t, bed.Home.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+			must.Delete(t, bed.Home.Client().CoreV1().Namespaces(), namespace)
 			assert.Equal(t, 1, <-ended)
 			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 			assert.Equal(t, "error: the move of data ends, for namespace "+namespace+" was deleted, and its claims with it: what the move has made "+
@@ -242,8 +238,7 @@ func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
 				_, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 				return apierrors.IsNotFound(err)
 			}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-			claims, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
+			claims := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace))
 			assert.Empty(t, claims.Items, "what was made there")
 		})
 	}
@@ -255,7 +250,7 @@ func TestThePluginEndsWhereTheClaimOfAMoveIsDeletedInTheStop(t *testing.T) {
 	namespace := space(t)
 	deploysWith(t, forOnePod(namespace, "data"), heavy)
 	stderr, ended := moving(t, namespace, v1alpha1.MoveFinalSync, "--bandwidth-limit", "32Ki", "--offline")
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 	assert.Equal(t, 1, <-ended)
 	t.Log(stderr.String())
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
@@ -274,8 +269,7 @@ func moving(t *testing.T, namespace string, phase v1alpha1.MovePhase, args ...st
 			kubeconfig}, args...)...)
 	}()
 	await.Until(t, "the move is in "+string(phase), func() bool {
-		list, err := moves(t, namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := must.List(t, moves(t, namespace))
 		return len(list.Items) == 1 && list.Items[0].Status.Phase == phase
 	})
 	return stderr, ended

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/store"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -88,9 +89,7 @@ func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.
 	require.NoError(t, err)
 	defer server.Stop()
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	_, err = secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "object-store"}, Data: server.Secret()},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "object-store"}, Data: server.Secret()})
 	defer func() {
 		_ = secrets.Delete(context.WithoutCancel(t.Context()), "object-store", metav1.DeleteOptions{})
 	}()
@@ -107,8 +106,7 @@ func TestContentTravelsThroughTheObjectStoreThatAnAdministratorNames(t *testing.
 	// What opens the store is nowhere but where the administrator has put it.
 	var holders []string
 	for name, cluster := range map[string]*testbed.Cluster{"home": bed.Home, "west": bed.West} {
-		all, err := cluster.Client().CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		all := must.List(t, cluster.Client().CoreV1().Secrets(""))
 		for _, secret := range all.Items {
 			for _, value := range secret.Data {
 				if strings.Contains(string(value), server.Password) {
@@ -129,23 +127,21 @@ func shares(t *testing.T, cluster *testbed.Cluster, namespace, name, handle stri
 	t.Helper()
 	core, size := cluster.Client().CoreV1(), corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	many, none := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, ""
-	volume, err := core.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+	volume := must.Create(t, core.PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: size, AccessModes: many, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			ClaimRef:               &corev1.ObjectReference{Namespace: namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: shared, VolumeHandle: handle}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	claims := core.PersistentVolumeClaims(namespace)
-	_, err = claims.Create(t.Context(), &corev1.PersistentVolumeClaim{
+	must.Create(t, claims, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: many, StorageClassName: &none, VolumeName: volume.Name, Resources: corev1.VolumeResourceRequirements{Requests: size},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = claims.Delete(context.Background(), name, metav1.DeleteOptions{})
 		_ = core.PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -43,8 +44,7 @@ func TestAMoveInABackupOfHomeCopiesNothingOverWhatIsInUseSince(t *testing.T) {
 	failed := reaches(t, made, v1alpha1.MoveFailed)
 	assert.Contains(t, failed.Status.Message, "at the target is in use since")
 	assert.Equal(t, written, counted(t, target), "what was written at the target is there")
-	shadows, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	shadows := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace))
 	require.Len(t, shadows.Items, 1)
 	assert.Nil(t, shadows.Items[0].DeletionTimestamp)
 }
@@ -58,9 +58,8 @@ func idle(t *testing.T, namespace, name string) {
 
 func scales(t *testing.T, namespace, name string, replicas int) {
 	t.Helper()
-	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().AppsV1().Deployments(namespace), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 }
 
 // restores has home know of a move, and of the volume of its claim, what it knew in PreCopy.
@@ -80,8 +79,7 @@ func restores(t *testing.T, made *v1alpha1.VolumeMove, volume *corev1.Persistent
 	known.Pass, known.Settled, known.New, known.Try, known.Instance, known.SourceRoot, known.TargetRoot = 1, false, nil, 0, "", "", ""
 	secret.Data["record"], err = record.Encode(r)
 	require.NoError(t, err)
-	_, err = core.Secrets(fabric.System).Update(t.Context(), secret, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, core.Secrets(fabric.System), secret)
 
 	putsBack(t, volume)
 }
@@ -90,14 +88,11 @@ func restores(t *testing.T, made *v1alpha1.VolumeMove, volume *corev1.Persistent
 func putsBack(t *testing.T, volume *corev1.PersistentVolume) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	require.NoError(t, core.PersistentVolumes().Delete(t.Context(), volume.Name, metav1.DeleteOptions{}))
-	_, err := core.PersistentVolumes().Patch(t.Context(), volume.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Delete(t, core.PersistentVolumes(), volume.Name)
+	must.Patch(t, core.PersistentVolumes(), volume.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	then := volume.DeepCopy()
 	then.UID, then.ResourceVersion, then.Spec.ClaimRef.ResourceVersion = "", "", ""
-	_, err = core.PersistentVolumes().Create(t.Context(), then, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumes(), then)
 	require.NotEmpty(t, then.Annotations[keys.Backing])
 }
 
@@ -124,15 +119,12 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 	forgets(t, second)
 	known.ResourceVersion = ""
 	_ = core.Secrets(fabric.System).Delete(t.Context(), known.Name, metav1.DeleteOptions{})
-	_, err = core.Secrets(fabric.System).Create(t.Context(), known, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.Secrets(fabric.System), known)
 	claims := core.PersistentVolumeClaims(source.Namespace)
-	patched, err := claims.Patch(t.Context(), source.Name, types.MergePatchType, fmt.Appendf(nil,
-		`{"metadata":{"labels":{%q:%q},"annotations":{%q:null,%q:"1"}}}`, keys.MoveOf, first.UID, keys.Generation, keys.ReplacedBy), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = core.PersistentVolumes().Patch(t.Context(), patched.Spec.VolumeName, types.MergePatchType,
-		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	patched := must.Patch(t, claims, source.Name, types.MergePatchType, fmt.Appendf(nil,
+		`{"metadata":{"labels":{%q:%q},"annotations":{%q:null,%q:"1"}}}`, keys.MoveOf, first.UID, keys.Generation, keys.ReplacedBy))
+	must.Patch(t, core.PersistentVolumes(), patched.Spec.VolumeName, types.MergePatchType,
+		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`))
 	putsBack(t, before)
 	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
 	require.NoError(t, err)
@@ -142,9 +134,8 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 	says(t, first, "the copy at the source is not removed: a later move has replaced real claim "+namespace+"/data")
 	assert.Equal(t, written, counted(t, kept), "what was written is there")
 
-	_, err = claims.Patch(t.Context(), source.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:"2"}}}`,
-		keys.MoveOf, keys.Generation), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, claims, source.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:"2"}}}`,
+		keys.MoveOf, keys.Generation))
 	await.Until(t, "the copy can be chosen", func() bool {
 		return await.Claim(t, bed.Home.Client(), namespace, "data").Annotations[keys.Newer] == source.String()
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
@@ -160,8 +151,7 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 // recordOf returns the record of a move.
 func recordOf(t *testing.T, made *v1alpha1.VolumeMove) *record.Record {
 	t.Helper()
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), record.SecretName(made.UID), metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), record.SecretName(made.UID))
 	r, err := record.Decode(secret.Data["record"])
 	require.NoError(t, err)
 	return r
@@ -171,9 +161,7 @@ func recordOf(t *testing.T, made *v1alpha1.VolumeMove) *record.Record {
 func forgets(t *testing.T, made *v1alpha1.VolumeMove) {
 	t.Helper()
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	_, err := moves(t, made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
-	require.NoError(t, moves(t, made.Namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
-	require.NoError(t, secrets.Delete(t.Context(), record.SecretName(made.UID), metav1.DeleteOptions{}))
+	must.Patch(t, moves(t, made.Namespace), made.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	must.Delete(t, moves(t, made.Namespace), made.Name)
+	must.Delete(t, secrets, record.SecretName(made.UID))
 }

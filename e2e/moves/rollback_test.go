@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -44,12 +45,9 @@ func nothingLeft(t *testing.T, namespace string, made *v1alpha1.VolumeMove) {
 				cluster = bed.Home
 			}
 			core := cluster.Client().CoreV1()
-			pods, err := core.Pods(place.namespace).List(t.Context(), of)
-			require.NoError(t, err)
-			claims, err := core.PersistentVolumeClaims(place.namespace).List(t.Context(), of)
-			require.NoError(t, err)
-			secrets, err := core.Secrets(place.namespace).List(t.Context(), of)
-			require.NoError(t, err)
+			pods := must.List(t, core.Pods(place.namespace), of)
+			claims := must.List(t, core.PersistentVolumeClaims(place.namespace), of)
+			secrets := must.List(t, core.Secrets(place.namespace), of)
 			for _, pod := range pods.Items {
 				names = append(names, place.cluster+" pod "+pod.Name)
 			}
@@ -60,8 +58,7 @@ func nothingLeft(t *testing.T, namespace string, made *v1alpha1.VolumeMove) {
 				names = append(names, place.cluster+" Secret "+secret.Name)
 			}
 		}
-		space, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		require.NoError(t, err)
+		space := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), namespace)
 		if space.Labels[keys.Moving] != "" {
 			names = append(names, "home the label of the namespace")
 		}
@@ -77,15 +74,13 @@ func keysOf(t *testing.T, namespace string, made *v1alpha1.VolumeMove) (n int, a
 	var late []func()
 	for _, secrets := range []corev1client.SecretInterface{bed.Home.Client().CoreV1().Secrets(fabric.Storage),
 		bed.West.Client().CoreV1().Secrets(namespace)} {
-		list, err := secrets.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
-		require.NoError(t, err)
+		list := must.List(t, secrets, metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 		for i := range list.Items {
 			found := &list.Items[i]
 			late = append(late, func() {
-				_, err := secrets.Create(t.Context(),
+				must.Create(t, secrets,
 					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: found.Name, Labels: found.Labels, OwnerReferences: found.OwnerReferences},
-						Data: found.Data}, metav1.CreateOptions{})
-				require.NoError(t, err)
+						Data: found.Data})
 			})
 		}
 	}
@@ -112,12 +107,12 @@ func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 			var n int
 			n, again = keysOf(t, namespace, made)
 			require.Equal(t, 2, n, "both movers have keys")
-			require.NoError(t, moves(t, namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+			must.Delete(t, moves(t, namespace), made.Name)
 		} else {
 			act(t, made, v1alpha1.ActionAbort)
 			over := reaches(t, made, v1alpha1.MoveAborted, v1alpha1.MoveDone, v1alpha1.MoveFailed)
 			require.Equal(t, v1alpha1.MoveAborted, over.Status.Phase, over.Status.Message)
-			require.NoError(t, moves(t, namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+			must.Delete(t, moves(t, namespace), made.Name)
 		}
 		await.Until(t, "the VolumeMove is gone", func() bool {
 			_, err := moves(t, namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
@@ -128,9 +123,8 @@ func TestAMoveThatIsAbortedLeavesTheApplicationWhereItWas(t *testing.T) {
 		nothingLeft(t, namespace, made)
 		assert.Equal(t, from, folder(t, namespace, "data"), "aborted in %s", row.in)
 		counts(t, from, counted(t, from)+10)
-		secrets, err := bed.Home.Client().CoreV1().Secrets(fabric.System).List(t.Context(),
+		secrets := must.List(t, bed.Home.Client().CoreV1().Secrets(fabric.System),
 			metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
-		require.NoError(t, err)
 		assert.Empty(t, secrets.Items, "the record goes with the VolumeMove")
 	}
 }
@@ -159,7 +153,7 @@ func TestAClaimIsMovedAgainWhileAnEarlierCopyOfItIsKept(t *testing.T) {
 		reaches(t, second, phase, v1alpha1.MoveFence, v1alpha1.MoveFinalSync)
 		act(t, second, v1alpha1.ActionAbort)
 		require.Equal(t, v1alpha1.MoveAborted, reaches(t, second, v1alpha1.MoveAborted, v1alpha1.MoveRetain).Status.Phase)
-		require.NoError(t, moves(t, namespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}))
+		must.Delete(t, moves(t, namespace), second.Name)
 		nothingLeft(t, namespace, second)
 		await.Until(t, "the VolumeMove is gone", func() bool {
 			_, err := moves(t, namespace).Get(t.Context(), second.Name, metav1.GetOptions{})
@@ -215,7 +209,7 @@ func TestAProvisionerThatIsKilledGoesOnWithAMove(t *testing.T) {
 		nothingLeft(t, namespace, made)
 		at := folder(t, namespace, "data")
 		counts(t, at, counted(t, at)+10)
-		require.NoError(t, moves(t, namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+		must.Delete(t, moves(t, namespace), made.Name)
 		west = !west
 	}
 	claim := await.Claim(t, bed.Home.Client(), namespace, "data")

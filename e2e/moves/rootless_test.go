@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -65,8 +66,7 @@ func TestAVolumeGoesToANamespaceThatAdmitsNoRootAndBack(t *testing.T) {
 	// As root nothing can be moved, which is said, with the way out.
 	asRoot := move(t, namespace, "data", "west", named("as-root"))
 	await.Until(t, "the move says what is in its way", func() bool {
-		now, err := moves(t, namespace).Get(t.Context(), asRoot.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must.Get(t, moves(t, namespace), asRoot.Name)
 		return strings.Contains(now.Status.Message, "admits no pods of root (Pod Security restricted): make another move with spec.rootless "+
 			"(--rootless)")
 	}, func() any {

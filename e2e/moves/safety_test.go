@@ -25,6 +25,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -37,9 +38,7 @@ func says(t *testing.T, made *v1alpha1.VolumeMove, words string) {
 	t.Helper()
 	var now *v1alpha1.VolumeMove
 	await.Until(t, "the move says "+words, func() bool {
-		var err error
-		now, err = moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now = must.Get(t, moves(t, made.Namespace), made.Name)
 		return strings.Contains(now.Status.Message, words)
 	}, func() any { return now.Status })
 }
@@ -77,8 +76,7 @@ func TestAMoveWaitsForTheNodeWhosePodWasDeletedByForce(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data", heavy)
 	core := bed.Home.Client().CoreV1()
-	pods, err := core.Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=data"})
-	require.NoError(t, err)
+	pods := must.List(t, core.Pods(namespace), metav1.ListOptions{LabelSelector: "app=data"})
 	require.Len(t, pods.Items, 1)
 	pod := pods.Items[0]
 	made := move(t, namespace, "data", "west", slowly, func(m *v1alpha1.VolumeMove) { m.Spec.Passes = ptr.To(int32(1)) })
@@ -89,7 +87,7 @@ func TestAMoveWaitsForTheNodeWhosePodWasDeletedByForce(t *testing.T) {
 	alive := func() { require.NoError(t, bed.HomeNodes.SetAlive(pod.Spec.NodeName, true)) }
 	defer alive()
 	unready := []byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown"}]}}`)
-	_, err = core.Nodes().PatchStatus(t.Context(), pod.Spec.NodeName, unready)
+	_, err := core.Nodes().PatchStatus(t.Context(), pod.Spec.NodeName, unready)
 	require.NoError(t, err)
 	require.NoError(t, core.Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 
@@ -119,12 +117,11 @@ func TestAVolumeThatIsUsedInTheRemoteClusterIsWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 	shadow := await.Claim(t, bed.West.Client(), ref.Namespace, ref.Name)
 	attachments := bed.West.Client().StorageV1().VolumeAttachments()
-	attached, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "moves-" + namespace},
+	attached := must.Create(t, attachments, &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "moves-" + namespace},
 		Spec: storagev1.VolumeAttachmentSpec{
 			Attacher: "disk.west.test", NodeName: "west-gone",
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &shadow.Spec.VolumeName},
-		}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		}})
 
 	// A pod of west's owner, behind more pods than are read at once.
 	user := fabric.NewPod(namespace, "zz-user", shadow.Name)
@@ -149,13 +146,13 @@ func TestAVolumeThatIsUsedInTheRemoteClusterIsWaitedFor(t *testing.T) {
 
 	made := move(t, namespace, "data", keys.Home)
 	says(t, made, "pod zz-user in west")
-	require.NoError(t, there.Delete(t.Context(), user.Name, metav1.DeleteOptions{}))
+	must.Delete(t, there, user.Name)
 	says(t, made, "node west-gone, which it is attached to")
 	await.Never(t, "its virtual volume must stay", func() bool {
 		volume := await.Volume(t, bed.Home.Client(), volume.Name)
 		return volume == nil || volume.DeletionTimestamp != nil
 	})
-	require.NoError(t, attachments.Delete(t.Context(), attached.Name, metav1.DeleteOptions{}))
+	must.Delete(t, attachments, attached.Name)
 	done = reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 }
@@ -172,7 +169,7 @@ func TestAPodWithoutAnOwnerHasItsMoveRefused(t *testing.T) {
 
 	// Without it the claim moves, and a pod that is made meanwhile waits and runs there.
 	core := bed.Home.Client().CoreV1()
-	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "bare", metav1.DeleteOptions{}))
+	must.Delete(t, core.Pods(namespace), "bare")
 	await.Until(t, "the pod is gone", func() bool {
 		_, err := core.Pods(namespace).Get(t.Context(), "bare", metav1.GetOptions{})
 		return err != nil
@@ -182,9 +179,8 @@ func TestAPodWithoutAnOwnerHasItsMoveRefused(t *testing.T) {
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 	pod := application(namespace, "bare", "data")
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
-	_, err := core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "bare"))
+	must.Create(t, core.Pods(namespace), pod)
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "bare"))
 }
 
 // tidy has an application write something two seconds after it was asked to end.
@@ -231,16 +227,14 @@ func TestNothingIsLostOfAPodThatIsDeletedByForceInItsRemoteCluster(t *testing.T)
 func writesOn(t *testing.T, core corev1client.CoreV1Interface, namespace, cluster string, those metav1.ListOptions) {
 	t.Helper()
 	from := folder(t, namespace, "data")
-	pods, err := core.Pods(namespace).List(t.Context(), those)
-	require.NoError(t, err)
+	pods := must.List(t, core.Pods(namespace), those)
 	require.Len(t, pods.Items, 1)
 	pod := pods.Items[0]
 
 	made := move(t, namespace, "data", cluster, func(m *v1alpha1.VolumeMove) { m.Spec.KeepSourceFor = &metav1.Duration{Duration: time.Hour} })
 	reaches(t, made, v1alpha1.MoveQuiesce)
 	await.Until(t, "the pod is to end", func() bool {
-		leaving, err := core.Pods(namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		leaving := must.Get(t, core.Pods(namespace), pod.Name)
 		return leaving.DeletionTimestamp != nil
 	})
 	require.NoError(t, core.Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
@@ -248,8 +242,7 @@ func writesOn(t *testing.T, core corev1client.CoreV1Interface, namespace, cluste
 
 	said := ""
 	await.Until(t, "the pods go on at the target", func() bool {
-		now, err := moves(t, namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must.Get(t, moves(t, namespace), made.Name)
 		if strings.Contains(now.Status.Message, "deleted by force") {
 			said = now.Status.Message
 		}
@@ -281,16 +274,13 @@ func lock(t *testing.T, namespace, claim, value string) {
 	if value == "" {
 		patch = fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, gate)
 	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), claim, types.MergePatchType, patch,
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim, types.MergePatchType, patch)
 	if bed.Webhook == nil {
 		return
 	}
 	// As the provisioner does, which these tests stop.
 	label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Moving, keys.MovingNow)
-	_, err = bed.Home.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, label, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Namespaces(), namespace, types.MergePatchType, label)
 }
 
 // tries asks what the API server would make of a pod.
@@ -312,8 +302,7 @@ func TestPodsOfALockedClaimWaitAtTheGateWhateverOwnsThem(t *testing.T) {
 		fabric.NewClaim(namespace, "data", fabric.Class), fabric.NewClaim(namespace, "free", fabric.Class),
 		fabric.NewClaim(other, "data", fabric.Class),
 	} {
-		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim)
 	}
 	lock(t, namespace, "data", "true")
 	await.Until(t, "the gate is closed", func() bool {
@@ -352,18 +341,16 @@ func TestPodsOfALockedClaimWaitAtTheGateWhateverOwnsThem(t *testing.T) {
 	labels := map[string]string{"app": "db"}
 	template := fabric.NewPod(namespace, "", "data")
 	template.Spec.TerminationGracePeriodSeconds = ptr.To(int64(0))
-	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+	must.Create(t, bed.Home.Client().AppsV1().Deployments(namespace), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: template.Spec},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	var pods *corev1.PodList
 	await.Until(t, "the Deployment has made its pods", func() bool {
-		pods, err = bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=db"})
-		require.NoError(t, err)
+		pods = must.List(t, bed.Home.Client().CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: "app=db"})
 		return len(pods.Items) == 2
 	})
 	for i := range pods.Items {
@@ -391,9 +378,7 @@ func TestTheProvisionerMayDoNothingToPodsButEndThemAndOpenTheirGate(t *testing.T
 			pod.Finalizers = []string{keys.RemotePodFinalizer}
 		}
 		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: gate}, {Name: "example.com/own"}}
-		made, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
-		return made
+		return must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pod)
 	}
 	create("db", "data")
 	create("web")
@@ -427,25 +412,22 @@ func TestTheProvisionerMayDoNothingToPodsButEndThemAndOpenTheirGate(t *testing.T
 	}
 
 	require.NoError(t, patch("db", open))
-	pod, err := pods.Get(t.Context(), "db", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := must.Get(t, pods, "db")
 	assert.Equal(t, []corev1.PodSchedulingGate{{Name: "example.com/own"}}, pod.Spec.SchedulingGates)
-	require.NoError(t, pods.Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	must.Delete(t, pods, "db")
 }
 
 // podsOf returns the pods of a Deployment.
 func podsOf(t *testing.T, namespace, app string) []corev1.Pod {
 	t.Helper()
-	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
-	require.NoError(t, err)
+	pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: "app=" + app})
 	return pods.Items
 }
 
 // sender returns the node of the mover at home of a move; empty while there is none.
 func sender(t *testing.T, made *v1alpha1.VolumeMove) string {
 	t.Helper()
-	pods, err := bed.Home.Client().CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
-	require.NoError(t, err)
+	pods := must.List(t, bed.Home.Client().CoreV1().Pods(""), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 	for _, pod := range pods.Items {
 		if pod.DeletionTimestamp == nil {
 			return pod.Spec.NodeName
@@ -458,9 +440,7 @@ func sender(t *testing.T, made *v1alpha1.VolumeMove) string {
 func wants(t *testing.T, namespace, name, affinity string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null},"template":{"spec":{"affinity":%s}}}}`, affinity)
-	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().AppsV1().Deployments(namespace), name, types.MergePatchType, []byte(patch))
 }
 
 func TestAMoverMakesWayForAPodThatGoesToAnotherNode(t *testing.T) {

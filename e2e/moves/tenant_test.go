@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -32,15 +33,13 @@ func tenant(t *testing.T, namespace string) *rest.Config {
 	user := "admin-of-" + namespace
 	who := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
 	rbac := bed.Home.Client().RbacV1()
-	_, err := rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "mover"}, Rules: []rbacv1.PolicyRule{{
+	must.Create(t, rbac.Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "mover"}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"volumemoves", "volumemoves/status"}, Verbs: []string{"*"},
-	}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	}}})
 	for _, ref := range []rbacv1.RoleRef{{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "mover"}} {
-		_, err := rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
-			RoleRef: ref, Subjects: who}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, rbac.RoleBindings(namespace), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
+			RoleRef: ref, Subjects: who})
 	}
 	config := bed.Home.UserConfig(user)
 	client, err := clients.NewVolumeMoveClient(config)
@@ -96,14 +95,13 @@ func TestATenantReachesNothingBeyondTheNamespaceWithAMove(t *testing.T) {
 		}
 	})
 
-	made, err := client.In(namespace).Create(t.Context(), func() *v1alpha1.VolumeMove {
+	made := must.Create(t, client.In(namespace), func() *v1alpha1.VolumeMove {
 		m := &v1alpha1.VolumeMove{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.VolumeMoveSpec{
 			Claims: []string{"data"}, Target: v1alpha1.MoveTarget{Cluster: "west"}, KeepSourceFor: &metav1.Duration{}}}
 		slowly(m)
 		m.Spec.Passes = ptr.To(int32(1))
 		return m
-	}(), metav1.CreateOptions{})
-	require.NoError(t, err)
+	}())
 	reaches(t, made, v1alpha1.MovePreCopy)
 
 	t.Run("the record, the keys and the movers", func(t *testing.T) {
@@ -117,9 +115,8 @@ func TestATenantReachesNothingBeyondTheNamespaceWithAMove(t *testing.T) {
 			{Namespace: fabric.Storage, Resource: "persistentvolumeclaims", Verb: "patch"},
 			{Resource: "persistentvolumes", Verb: "get"}, {Resource: "persistentvolumes", Verb: "create"},
 		} {
-			review, err := core.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &ask}}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			review := must.Create(t, core.AuthorizationV1().SelfSubjectAccessReviews(), &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &ask}})
 			assert.False(t, review.Status.Allowed, "%+v", ask)
 		}
 	})
@@ -129,8 +126,7 @@ func TestATenantReachesNothingBeyondTheNamespaceWithAMove(t *testing.T) {
 		_, err := client.In(namespace).Patch(t.Context(), made.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		require.NoError(t, err)
 		await.Until(t, "the status is true again", func() bool {
-			now, err := client.In(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			now := must.Get(t, client.In(namespace), made.Name)
 			return now.Status.Message != "forged" && now.Status.Target != nil && now.Status.Target.Cluster == "west" &&
 				now.Status.Claims[0].SourceRoot != "forged"
 		})
@@ -178,11 +174,9 @@ func TestAHostileRemoteClusterLearnsNoCredentialFromAMove(t *testing.T) {
 	// What its owner can see there of the move.
 	of := metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)}
 	west := bed.West.Client().CoreV1()
-	secrets, err := west.Secrets("").List(t.Context(), of)
-	require.NoError(t, err)
+	secrets := must.List(t, west.Secrets(""), of)
 	require.Len(t, secrets.Items, 1)
-	pods, err := west.Pods("").List(t.Context(), of)
-	require.NoError(t, err)
+	pods := must.List(t, west.Pods(""), of)
 	require.Len(t, pods.Items, 1)
 	spec := pods.Items[0].Spec
 	assert.False(t, ptr.Deref(spec.AutomountServiceAccountToken, true))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -30,8 +31,7 @@ const dataPort = 8440
 // process has, in which the provisioner of the tests runs.
 func joinedHere(t *testing.T, cluster *testbed.Cluster, made *v1alpha1.VolumeMove, end string) int {
 	t.Helper()
-	pods, err := cluster.Client().CoreV1().Pods("").List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
-	require.NoError(t, err)
+	pods := must.List(t, cluster.Client().CoreV1().Pods(""), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 	at := ""
 	for _, pod := range pods.Items {
 		if strings.HasSuffix(pod.Name, end) {
@@ -66,9 +66,7 @@ func travels(t *testing.T, made *v1alpha1.VolumeMove, way v1alpha1.MoveTransport
 	t.Helper()
 	var now *v1alpha1.VolumeMove
 	await.Until(t, "the data travels "+string(way), func() bool {
-		var err error
-		now, err = moves(t, made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now = must.Get(t, moves(t, made.Namespace), made.Name)
 		return len(now.Status.Claims) == 1 && now.Status.Claims[0].Transport == way && now.Status.Claims[0].Bytes > 0
 	}, func() any { return now.Status })
 	require.Equal(t, v1alpha1.MovePreCopy, now.Status.Phase, "the move is too far to see how the data travels")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -28,10 +29,9 @@ import (
 // nodeOf returns the node of home where the pod of a namespace runs.
 func nodeOf(t *testing.T, namespace string) string {
 	t.Helper()
-	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace))
 	require.Len(t, pods.Items, 1)
-	return runs(t, namespace, pods.Items[0].Name)
+	return bed.AwaitRunning(t, namespace, pods.Items[0].Name)
 }
 
 // elsewhere returns the node of home where the pod of a namespace does not run.
@@ -48,9 +48,7 @@ func toNode(name string) func(*v1alpha1.VolumeMove) {
 func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 	namespace := space(t)
 	deploys(t, namespace, "data")
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "new", fabric.Class),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "new", fabric.Class))
 	for name, row := range map[string]struct {
 		claim, cluster string
 		tune           func(*v1alpha1.VolumeMove)
@@ -82,7 +80,7 @@ func TestAMoveThatCannotBeIsRefusedInWords(t *testing.T) {
 	counts(t, folder(t, namespace, "data"), counted(t, folder(t, namespace, "data"))+10)
 }
 
-// inBoth counts in two volumes as script does in one.
+// inBoth counts in two volumes as the application does in one.
 const inBoth = `last() { n=$(tail -n 1 "$1" 2>/dev/null || true); echo "${n:-0}"; }
 one=$(last /data/log); two=$(last /second/log)
 while :; do
@@ -102,12 +100,11 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists})
 	begins(t, namespace, pod.DeepCopy(), "one", "two")
 	labels := map[string]string{"app": "both"}
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, bed.Home.Client().AppsV1().StatefulSets(namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "app"},
 		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	both, from := []string{"one", "two"}, map[string]string{}
 	for _, claim := range both {
 		from[claim] = folder(t, namespace, claim)
@@ -122,7 +119,7 @@ func TestVolumesOfOnePodMoveTogether(t *testing.T) {
 	done := reaches(t, move(t, namespace, "both", "west", func(m *v1alpha1.VolumeMove) { m.Spec.Claims = both }), v1alpha1.MoveDone,
 		v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app-0"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "app-0"))
 	for _, claim := range both {
 		at := folder(t, namespace, claim)
 		assert.NotEqual(t, from[claim], at)
@@ -154,9 +151,8 @@ func TestVolumesThatNoPodUsesGoToOneNode(t *testing.T) {
 		real, _ := realOf(t, namespace, claim)
 		assert.Equal(t, first.Spec.NodeAffinity, real.Spec.NodeAffinity, "claim %s", claim)
 	}
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, fabric.WestNode, runs(t, namespace, "app"))
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pod)
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "app"))
 }
 
 // crowds has the node in west on which the first mover of a move runs hold so much else that
@@ -165,22 +161,19 @@ func crowds(t *testing.T, made *v1alpha1.VolumeMove) {
 	t.Helper()
 	node, pods := "", bed.West.Client().CoreV1().Pods(made.Namespace)
 	await.Until(t, "the first mover has a node", func() bool {
-		all, err := pods.List(t.Context(), metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
-		require.NoError(t, err)
+		all := must.List(t, pods, metav1.ListOptions{LabelSelector: keys.MoveOf + "=" + string(made.UID)})
 		for i := range all.Items {
 			node = all.Items[i].Spec.NodeName
 		}
 		return node != ""
 	})
-	at, err := bed.West.Client().CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-	require.NoError(t, err)
+	at := must.Get(t, bed.West.Client().CoreV1().Nodes(), node)
 	crowd, requests := fabric.NewPod(made.Namespace, "crowd"), corev1.ResourceList{}
 	for _, what := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 		requests[what] = *resource.NewMilliQuantity(at.Status.Allocatable.Name(what, resource.DecimalSI).MilliValue()/2, resource.DecimalSI)
 	}
 	crowd.Spec.NodeName, crowd.Spec.Containers[0].Resources.Requests = node, requests
-	_, err = pods.Create(t.Context(), crowd, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, pods, crowd)
 	t.Cleanup(func() { _ = pods.Delete(context.Background(), crowd.Name, metav1.DeleteOptions{}) })
 }
 
@@ -200,14 +193,13 @@ func TestAVolumeGoesToAnotherNodeOfHome(t *testing.T) {
 	real, _ := realOf(t, namespace, "data")
 	require.NotNil(t, real.Spec.NodeAffinity, "the data can be used everywhere")
 	for node, usable := range map[string]bool{target: true, was: false} {
-		found, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-		require.NoError(t, err)
+		found := must.Get(t, bed.Home.Client().CoreV1().Nodes(), node)
 		assert.Equal(t, usable, storagehelpers.CheckNodeAffinity(real, found.Labels) == nil, "%s on %s", real.Name, node)
 	}
 	// A twin with a number is healed, expanded and deleted as any other.
 	core := bed.Home.Client().CoreV1()
-	require.NoError(t, bed.Home.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
-	require.NoError(t, core.PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().AppsV1().Deployments(namespace), "data")
+	must.Delete(t, core.PersistentVolumeClaims(namespace), "data")
 	nothingLeft(t, namespace, done)
 }
 
@@ -243,8 +235,7 @@ func leftOver(t *testing.T, namespace, name string) *corev1.PersistentVolumeClai
 		_, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		return err == nil
 	})
-	_, err := claims.Create(t.Context(), fabric.NewClaim(namespace, name, fabric.WestNow), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, claims, fabric.NewClaim(namespace, name, fabric.WestNow))
 	await.Until(t, "the left-over is bound", func() bool {
 		made = await.Claim(t, bed.West.Client(), namespace, name)
 		return made.Status.Phase == corev1.ClaimBound
@@ -257,9 +248,7 @@ func leftOver(t *testing.T, namespace, name string) *corev1.PersistentVolumeClai
 func grows(t *testing.T, namespace, claim, size string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), claim, types.MergePatchType, patch,
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim, types.MergePatchType, patch)
 	await.Until(t, "claim "+claim+" has grown", func() bool {
 		has := await.Claim(t, bed.Home.Client(), namespace, claim).Status.Capacity[corev1.ResourceStorage]
 		return has.String() == size
@@ -287,7 +276,7 @@ func TestAVolumeGoesFromClassToClassWithinARemoteCluster(t *testing.T) {
 	grows(t, namespace, "data", "2Gi")
 	ref := behind(t, namespace, "data")
 	there := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
-	require.NoError(t, there.Delete(t.Context(), ref.Name, metav1.DeleteOptions{}))
+	must.Delete(t, there, ref.Name)
 	core := bed.Home.Client().CoreV1()
 	require.NoError(t, core.Pods(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
 	await.Until(t, "the real claim is made anew", func() bool { return behind(t, namespace, "data").UID != ref.UID },
@@ -314,8 +303,8 @@ func TestALeftOverOfTheNameIsNotTouched(t *testing.T) {
 	ref := behind(t, namespace, "data")
 
 	// What is deleted with the claim is its own.
-	require.NoError(t, bed.Home.Client().AppsV1().Deployments(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().AppsV1().Deployments(namespace), "data")
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 	await.Until(t, "the real claim is gone", func() bool { return await.Claim(t, bed.West.Client(), namespace, ref.Name) == nil },
 		func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	for _, left := range []*corev1.PersistentVolumeClaim{before, other} {
@@ -356,9 +345,8 @@ func TestANameThatIsTakenIsRefusedWhereNobodyFindsAnother(t *testing.T) {
 	leftOver(t, namespace, "data")
 	nodes := bed.Home.Client().CoreV1().Nodes()
 	say := func(value string) {
-		_, err := nodes.Patch(context.Background(), fabric.WestNode, types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, keys.Claims, value), metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, nodes, fabric.WestNode, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, keys.Claims, value))
 	}
 	// The program of the node would put the label on again.
 	require.NoError(t, virtualNode.Stop())

@@ -17,12 +17,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/extender/mtls"
@@ -105,11 +105,9 @@ func newWorld(t *testing.T) *world {
 	require.NoError(t, err)
 	w.Cluster = clusters[0]
 	w.apply()
-	_, err = w.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=60s")
-	require.NoError(t, err)
+	must.Kubectl(t, w, "", "wait", "--for=condition=Established", "crd/remoteclusters.lodestone.dev", "--timeout=60s")
 	// While no remote cluster is known, the extender refuses nothing.
-	_, err = w.Kubectl(t.Context(), "", "apply", "-f", deploy("examples", "remote-cluster.yaml"))
-	require.NoError(t, err)
+	must.Kubectl(t, w, "", "apply", "-f", deploy("examples", "remote-cluster.yaml"))
 	_, err = fakekubelet.Start(t.Context(), fakekubelet.Options{Config: w.AdminConfig(), Nodes: []fakekubelet.Node{
 		{Name: "home-1"}, {Name: "home-2"}, {Name: "west", Labels: map[string]string{keys.Cluster: "west"}}}})
 	require.NoError(t, err)
@@ -121,8 +119,7 @@ func (w *world) apply() {
 	w.t.Helper()
 	folder, err := w.Kustomization(filepath.Join("overlays", "release"))
 	require.NoError(w.t, err)
-	_, err = w.Kubectl(w.t.Context(), "", "apply", "-k", folder)
-	require.NoError(w.t, err)
+	must.Kubectl(w.t, w, "", "apply", "-k", folder)
 }
 
 // schedulerConfiguration writes the example, with the addresses of this test.
@@ -156,8 +153,7 @@ func (w *world) account(namespace, name string) *rest.Config {
 // mount brings what a Secret holds to those who use it.
 func (w *world) mount(secret string, into *mounted) map[string][]byte {
 	w.t.Helper()
-	found, err := w.Client().CoreV1().Secrets(system).Get(w.t.Context(), secret, metav1.GetOptions{})
-	require.NoError(w.t, err)
+	found := must.Get(w.t, w.Client().CoreV1().Secrets(system), secret)
 	require.Len(w.t, found.Data, 3)
 	require.NoError(w.t, into.put(found.Data))
 	return found.Data

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	extender "github.com/lodestone-storage/lodestone/extender/app"
 )
 
@@ -168,10 +169,9 @@ func (w *world) requireFewRights() {
 // requireAdmitted checks that the pod of the Job is one that its namespace admits.
 func (w *world) requireAdmitted() {
 	w.t.Helper()
-	job, err := w.Client().BatchV1().Jobs(certificated).Get(w.t.Context(), certificated, metav1.GetOptions{})
-	require.NoError(w.t, err)
+	job := must.Get(w.t, w.Client().BatchV1().Jobs(certificated), certificated)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "like-the-job"}, Spec: job.Spec.Template.Spec}
-	_, err = w.Client().CoreV1().Pods(certificated).Create(w.t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := w.Client().CoreV1().Pods(certificated).Create(w.t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(w.t, err)
 	// It names a command of the program.
 	command, flags, err := extender.NewCommand().Find(pod.Spec.Containers[0].Args)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/extender/filter"
@@ -108,8 +109,7 @@ func (w *world) requireRefusal() {
 	namespace := testbed.Namespace(w.t, w.Cluster)
 	pod := pod("remote")
 	pod.Spec.NodeSelector = map[string]string{keys.Cluster: "west"}
-	_, err := w.Client().CoreV1().Pods(namespace).Create(w.t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(w.t, err)
+	must.Create(w.t, w.Client().CoreV1().Pods(namespace), pod)
 	message := await.Event(w.t, w.Client(), namespace, "remote", "FailedScheduling")
 	assert.Contains(w.t, message, filter.NotOffloaded.Sentence())
 }
@@ -154,8 +154,7 @@ func (w *world) requireAllScheduledAtOnce(namespace string, names []string) {
 	w.t.Helper()
 	require.NotEmpty(w.t, names)
 	await.Until(w.t, "all pods have a node", func() bool {
-		pods, err := w.Client().CoreV1().Pods(namespace).List(w.t.Context(), metav1.ListOptions{})
-		require.NoError(w.t, err)
+		pods := must.List(w.t, w.Client().CoreV1().Pods(namespace))
 		require.Len(w.t, pods.Items, len(names))
 		for _, pod := range pods.Items {
 			if pod.Spec.NodeName == "" {
@@ -244,8 +243,7 @@ func (w *world) startCopying() (requireCopied func()) {
 // requireFiles checks that a directory has what the Secret holds, for its owner only.
 func (w *world) requireFiles(directory string) {
 	w.t.Helper()
-	secret, err := w.Client().CoreV1().Secrets(system).Get(w.t.Context(), app.ClientSecret, metav1.GetOptions{})
-	require.NoError(w.t, err)
+	secret := must.Get(w.t, w.Client().CoreV1().Secrets(system), app.ClientSecret)
 	found, err := os.ReadDir(directory)
 	require.NoError(w.t, err)
 	require.Len(w.t, found, len(secret.Data))

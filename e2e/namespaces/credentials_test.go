@@ -26,6 +26,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -38,11 +39,9 @@ import (
 func rotate(t *testing.T, kubeconfig []byte) {
 	t.Helper()
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	secret, err := secrets.Get(context.Background(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, secrets, "west")
 	secret.Data["kubeconfig"] = kubeconfig
-	_, err = secrets.Update(context.Background(), secret, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, secrets, secret)
 }
 
 // restore puts good credentials back after a test.
@@ -58,15 +57,13 @@ func restore(t *testing.T) {
 
 func inSecret(t *testing.T) []byte {
 	t.Helper()
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(context.Background(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 	return secret.Data["kubeconfig"]
 }
 
 func condition(t *testing.T, kind string) metav1.Condition {
 	t.Helper()
-	remote, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	if found := meta.FindStatusCondition(remote.Status.Conditions, kind); found != nil {
 		return *found
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -85,25 +86,21 @@ func space(t *testing.T, prefix string, open bool, annotations ...string) string
 
 func kubectl(t *testing.T, args ...string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", args...)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", args...)
 }
 
 // use makes a claim and a pod that uses it.
 func use(t *testing.T, namespace string, pod *corev1.Pod) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-		fabric.NewClaim(namespace, "data", fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.Class))
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pod)
 }
 
 // drop deletes the pod and claim of use.
 func drop(t *testing.T, namespace string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{}))
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "app")
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 }
 
 func inWest(namespace string) *corev1.Pod {
@@ -116,8 +113,7 @@ func preferWest(namespace string) *corev1.Pod {
 
 func podNode(t *testing.T, namespace string) (node string, phase corev1.PodPhase) {
 	t.Helper()
-	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(context.Background(), "app", metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), "app")
 	return pod.Spec.NodeName, pod.Status.Phase
 }
 
@@ -135,12 +131,7 @@ func runsOn(t *testing.T, namespace string, remote bool) {
 
 func requested(t *testing.T, namespace string) *remotev1alpha1.NamespaceRequest {
 	t.Helper()
-	request, err := bed.Agents.NamespaceRequests(owner.tenant()).Get(context.Background(), namespace, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return request
+	return must.Find(t, bed.Agents.NamespaceRequests(owner.tenant()), namespace)
 }
 
 func given(t *testing.T, namespace string) bool {
@@ -159,8 +150,7 @@ func awaitGiven(t *testing.T, namespace string) {
 
 func recorded(t *testing.T, namespace string) bool {
 	t.Helper()
-	remote, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	return slices.Contains(remote.Status.Namespaces, namespace)
 }
 

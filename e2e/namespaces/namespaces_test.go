@@ -29,6 +29,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -73,8 +74,7 @@ func TestAPodWithoutClaimsStaysAtHomeWithItsNamespace(t *testing.T) {
 	closed := space(t, "shop-", false)
 	t.Parallel()
 	create := func(pod *corev1.Pod) {
-		_, err := bed.Home.Client().CoreV1().Pods(closed).Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, bed.Home.Client().CoreV1().Pods(closed), pod)
 	}
 	create(fabric.Prefer(fabric.NewPod(closed, "app"), fabric.WestNode))
 	runsOn(t, closed, false)
@@ -101,8 +101,7 @@ func TestANamespaceIsKeptAsLongAsSomethingIsLeftThere(t *testing.T) {
 		use(t, namespace, inWest(namespace))
 		runsOn(t, namespace, true)
 	}
-	_, err := bed.Agents.ShadowPods(kept).Create(t.Context(), shadowPod(heldPod(t, kept, "left")), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.ShadowPods(kept), shadowPod(heldPod(t, kept, "left")))
 
 	kubectl(t, "label", "namespace", kept, keys.Offload+"-")
 	first := requested(t, kept).UID
@@ -117,7 +116,7 @@ func TestANamespaceIsKeptAsLongAsSomethingIsLeftThere(t *testing.T) {
 
 	// The other one was empty of claims for as long.
 	await.Never(t, "pods are left there", func() bool { return requested(t, kept) == nil })
-	require.NoError(t, bed.Agents.ShadowPods(kept).Delete(t.Context(), "left", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Agents.ShadowPods(kept), "left")
 	await.Until(t, "the closed namespace is given back", func() bool { return requested(t, kept) == nil }, func() any {
 		return requested(t, kept)
 	})
@@ -136,7 +135,7 @@ func TestAClosedNamespaceKeepsTheRightsToDeleteItsData(t *testing.T) {
 	use(t, namespace, inWest(namespace))
 	runsOn(t, namespace, true)
 	kubectl(t, "label", "namespace", namespace, keys.Offload+"-")
-	require.NoError(t, bed.Agents.NamespaceRequests(owner.tenant()).Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Agents.NamespaceRequests(owner.tenant()), namespace)
 	awaitGiven(t, namespace)
 	drop(t, namespace)
 	await.Until(t, "the data is deleted", func() bool { return !hasShadow(t, namespace) }, func() any {
@@ -152,20 +151,16 @@ func TestANamespaceMadeAgainGetsNothingOfTheEarlierOne(t *testing.T) {
 	use(t, namespace, inWest(namespace))
 	runsOn(t, namespace, true)
 	core := bed.Home.Client().CoreV1()
-	claim, err := core.PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := must.Get(t, core.PersistentVolumeClaims(namespace), "data")
 	retained := claim.Spec.VolumeName
 	kubectl(t, "patch", "pv", retained, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
-	first, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-	require.NoError(t, err)
-	earlier, err := core.Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-	require.NoError(t, err)
+	first := must.Get(t, bed.West.Client().CoreV1().Namespaces(), namespace)
+	earlier := must.Get(t, core.Namespaces(), namespace)
 	assert.Equal(t, string(earlier.UID), first.Annotations[keys.HomeNamespaceUID])
 
 	// A request of an earlier version says no UID: home adds it.
-	_, err = bed.Agents.NamespaceRequests(owner.tenant()).Patch(t.Context(), namespace, types.MergePatchType,
-		[]byte(`{"spec":{"homeNamespaceUID":null}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Agents.NamespaceRequests(owner.tenant()), namespace, types.MergePatchType,
+		[]byte(`{"spec":{"homeNamespaceUID":null}}`))
 	await.Until(t, "the request says which namespace it is for", func() bool {
 		return requested(t, namespace).Spec.HomeNamespaceUID == earlier.UID
 	}, func() any { return requested(t, namespace) })
@@ -193,8 +188,7 @@ func TestANamespaceMadeAgainGetsNothingOfTheEarlierOne(t *testing.T) {
 	await.Until(t, "another namespace is there, for the present one", func() bool { return given(t, namespace) }, func() any {
 		return requested(t, namespace)
 	})
-	now, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	assert.NotEqual(t, first.UID, now.UID)
 }
 
@@ -219,8 +213,7 @@ func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
 	use(t, namespace, inWest(namespace))
 	runsOn(t, namespace, true)
 	core := bed.Home.Client().CoreV1()
-	claim, err := core.PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := must.Get(t, core.PersistentVolumeClaims(namespace), "data")
 	kubectl(t, "patch", "pv", claim.Spec.VolumeName, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
 	volume := await.Volume(t, bed.Home.Client(), claim.Spec.VolumeName)
 	shadow := await.Claim(t, bed.West.Client(), namespace, "data")
@@ -233,15 +226,13 @@ func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
 	kubectl(t, "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
 	volume.ObjectMeta = metav1.ObjectMeta{Name: volume.Name, Labels: volume.Labels, Annotations: volume.Annotations}
 	volume.Spec.ClaimRef.UID, volume.Spec.ClaimRef.ResourceVersion = "", ""
-	_, err = core.PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumes(), volume)
 	for _, key := range []string{"pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller", keys.SelectedNode,
 		keys.StorageProvisioner, keys.BetaStorageProvisioner} {
 		delete(claim.Annotations, key)
 	}
 	claim.ObjectMeta = metav1.ObjectMeta{Name: claim.Name, Labels: claim.Labels, Annotations: claim.Annotations}
-	restored, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	restored := must.Create(t, core.PersistentVolumeClaims(namespace), claim)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NamespaceRefused"), "kubectl lodestone rebind namespace "+
 		namespace)
 	assert.NotEqual(t, string(restored.UID), await.Claim(t, bed.West.Client(), namespace, "data").Labels[keys.ClaimUID],
@@ -249,8 +240,7 @@ func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
 
 	rebinds(t, namespace)
 	awaitGiven(t, namespace)
-	_, err = core.Pods(namespace).Create(t.Context(), inWest(namespace), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.Pods(namespace), inWest(namespace))
 	runsOn(t, namespace, true)
 	await.Until(t, "the real claim is that of the restored one", func() bool {
 		now := await.Claim(t, bed.West.Client(), namespace, "data")
@@ -265,10 +255,8 @@ func TestARestoredClaimTakesItsDataOverAndIsDeletedWithIt(t *testing.T) {
 	twice.Name, twice.Spec.ClaimRef.Name = volume.Name+"-copy", "copy"
 	twice.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 	second.Name, second.Spec.VolumeName = "copy", twice.Name
-	_, err = core.PersistentVolumes().Create(t.Context(), twice, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.PersistentVolumeClaims(namespace).Create(t.Context(), second, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumes(), twice)
+	must.Create(t, core.PersistentVolumeClaims(namespace), second)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "NotRestored"), volume.Name)
 	kubectl(t, "delete", "pvc", "copy", "-n", namespace, "--timeout=60s")
 	await.Until(t, "its volume is released", func() bool {
@@ -305,15 +293,13 @@ func shadowPod(home *corev1.Pod) *remotev1alpha1.ShadowPod {
 // heldPod makes a pod at home that no scheduler places.
 func heldPod(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+	return must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
 			SchedulingGates: []corev1.PodSchedulingGate{{Name: "test.lodestone.dev/held"}},
 			Containers:      []corev1.Container{{Name: "app", Image: "app"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return pod
+	})
 }
 
 // No virtual node runs here: what a pod has left in west when its home pod is gone,
@@ -323,19 +309,17 @@ func TestARemovedClusterGivesBackItsNamespaces(t *testing.T) {
 	namespace := space(t, "shop-", true)
 	awaitGiven(t, namespace)
 	kept, gone := heldPod(t, namespace, "kept"), heldPod(t, namespace, "gone")
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), gone.Name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), gone.Name)
 	for _, home := range []*corev1.Pod{kept, gone} {
-		_, err := bed.Agents.ShadowPods(namespace).Create(t.Context(), shadowPod(home), metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, bed.Agents.ShadowPods(namespace), shadowPod(home))
 	}
-	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Remotes, "west")
 	await.Until(t, "the pods are told of", func() bool {
 		ready := condition(t, v1alpha1.Ready)
 		return ready.Reason == "Leaving" && ready.Message == "pods of this cluster are left there in namespace "+namespace+": delete them at home"
 	}, func() any { return condition(t, v1alpha1.Ready) })
-	_, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), kept.Name, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), kept.Name, metav1.DeleteOptions{}))
+	must.Get(t, bed.Agents.ShadowPods(namespace), kept.Name)
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), kept.Name)
 	await.Until(t, "west is let go", func() bool {
 		_, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -347,7 +331,7 @@ func TestARemovedClusterGivesBackItsNamespaces(t *testing.T) {
 
 	kubeconfig, err := owner.kubeconfig(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 	require.NoError(t, bed.Register(t.Context(), "west", kubeconfig))
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	use(t, namespace, inWest(namespace))
@@ -360,8 +344,7 @@ func TestTheNamespaceOfTwinsCanBeHadAgain(t *testing.T) {
 	namespace := space(t, "twins-", false)
 	use(t, namespace, fabric.AtHome(fabric.NewPod(namespace, "app", "data")))
 	runsOn(t, namespace, false)
-	claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := must.Get(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 	virtual := volume(t, claim.Spec.VolumeName)
 	real := volume(t, virtual.Annotations[keys.BackingVolume])
 	require.Equal(t, corev1.PersistentVolumeReclaimDelete, real.Spec.PersistentVolumeReclaimPolicy)
@@ -395,17 +378,14 @@ func TestTheNamespaceOfTwinsCanBeHadAgain(t *testing.T) {
 
 func volume(t *testing.T, name string) *corev1.PersistentVolume {
 	t.Helper()
-	found, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return found
+	return must.Get(t, bed.Home.Client().CoreV1().PersistentVolumes(), name)
 }
 
 // grow makes the claim of use ask for a size.
 func grow(t *testing.T, namespace, size string) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data", types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size))
 }
 
 // grown waits until the claim of use, its volume and its shadow have a size.
@@ -413,12 +393,9 @@ func grown(t *testing.T, namespace, size string) {
 	t.Helper()
 	var have [3]string
 	await.Until(t, "claim, volume and shadow have "+size, func() bool {
-		claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-		require.NoError(t, err)
-		volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
-		require.NoError(t, err)
-		shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-		require.NoError(t, err)
+		claim := must.Get(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
+		volume := must.Get(t, bed.Home.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName)
+		shadow := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 		have = [3]string{claim.Status.Capacity.Storage().String(), volume.Spec.Capacity.Storage().String(),
 			shadow.Spec.Resources.Requests.Storage().String()}
 		return have == [3]string{size, size, size}
@@ -468,30 +445,26 @@ func TestAClaimSaysThatTheNodeOfItsDataInWestIsGone(t *testing.T) {
 	t.Cleanup(remove)
 	require.NoError(t, err)
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	_, err = classes.Create(t.Context(), &storagev1.StorageClass{
+	must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		Parameters:        map[string]string{keys.RemoteClass: namespace},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
 	claim := fabric.NewClaim(namespace, "data", namespace)
 	claim.Annotations = map[string]string{keys.SelectedNode: fabric.WestNode}
-	_, err = claims.Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, claims, claim)
 	await.Until(t, "the claim is bound", func() bool {
-		claim, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
-		require.NoError(t, err)
+		claim := must.Get(t, claims, "data")
 		return claim.Status.Phase == corev1.ClaimBound
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 
-	require.NoError(t, bed.West.Client().CoreV1().Nodes().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Nodes(), namespace)
 	told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeGone")
 	assert.Contains(t, told, "in cluster west can be used on no node that is left there: let its administrator bring the node back")
 	gone := func() bool {
-		remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, "west")
 		if remote.Status.VolumeHealth != nil {
 			for _, trouble := range remote.Status.VolumeHealth.Troubles {
 				if trouble.Reason == "BackingNodeGone" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -42,27 +43,6 @@ func TestMain(m *testing.M) {
 	})
 }
 
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	return namespace
-}
-
-func createClaim(t *testing.T, namespace, name, class string) *corev1.PersistentVolumeClaim {
-	t.Helper()
-	claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, class),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
-	return claim
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-}
-
 // sendToWest writes the choice of west's node on a claim, as kube-scheduler does
 // that does not know yet that west is away.
 func sendToWest(t *testing.T, namespace, name string) {
@@ -71,19 +51,17 @@ func sendToWest(t *testing.T, namespace, name string) {
 		"metadata": map[string]any{"annotations": map[string]string{keys.SelectedNode: fabric.WestNode}},
 	})
 	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), name, types.MergePatchType, patch,
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), name, types.MergePatchType, patch)
 }
 
 func deleteClaim(t *testing.T, namespace, name string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 func deletePod(t *testing.T, namespace, name string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 	await.Until(t, "pod "+name+" is gone", func() bool {
 		_, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -98,29 +76,11 @@ func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *co
 // volumeOf returns the virtual volume of a claim, nil if there is none.
 func volumeOf(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	t.Helper()
-	volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), "pvc-"+string(claim.UID), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return volume
+	return must.Find(t, bed.Home.Client().CoreV1().PersistentVolumes(), "pvc-"+string(claim.UID))
 }
 
 func isBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) bool {
 	t.Helper()
 	claim := claimOf(t, cluster, namespace, name)
 	return claim != nil && claim.Status.Phase == corev1.ClaimBound
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	node := ""
-	await.Until(t, "pod "+name+" runs", func() bool {
-		pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		node = pod.Spec.NodeName
-		return pod.Status.Phase == corev1.PodRunning
-	})
-	return node
 }

@@ -24,10 +24,13 @@ type before struct {
 
 func prepare(t *testing.T, namespace string) before {
 	t.Helper()
-	b := before{kept: createClaim(t, namespace, "kept", fabric.Class), doomed: createClaim(t, namespace, "doomed", fabric.Class)}
+	b := before{
+		kept:   bed.CreateClaim(t, fabric.NewClaim(namespace, "kept", fabric.Class)),
+		doomed: bed.CreateClaim(t, fabric.NewClaim(namespace, "doomed", fabric.Class)),
+	}
 	for _, name := range []string{"kept", "doomed"} {
-		createPod(t, fabric.InWest(fabric.NewPod(namespace, name, name)))
-		require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, name))
+		bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, name, name)))
+		require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, name))
 		await.Until(t, "the shadow is bound", func() bool { return isBound(t, bed.West, namespace, name) })
 		b.handles = append(b.handles, "disk.west.test-pvc-"+string(claimOf(t, bed.West, namespace, name).UID))
 	}
@@ -60,29 +63,29 @@ func (b before) settles(t *testing.T, namespace string) {
 	assert.Nil(t, claimOf(t, bed.West, namespace, "doomed"))
 	assert.True(t, bed.WestStorage.Exists(b.handles[0]))
 	assert.True(t, isBound(t, bed.West, namespace, "kept"))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "kept"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "kept"))
 }
 
 func TestClusterThatRefusesConnections(t *testing.T) {
 	testbed.NotInShort(t)
-	namespace := newNamespace(t)
+	namespace := bed.Namespace(t)
 	there := prepare(t, namespace)
-	sent := createClaim(t, namespace, "sent", fabric.Class)
+	sent := bed.CreateClaim(t, fabric.NewClaim(namespace, "sent", fabric.Class))
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
 	t.Cleanup(func() { _ = bed.West.StartAPIServer(context.Background()) })
 
 	// Chosen for west before anybody knows.
 	sendToWest(t, namespace, "sent")
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "sent", "sent"), fabric.WestNode))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "sent", "sent"), fabric.WestNode))
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
 	there.holds(t, namespace)
 
-	late := createClaim(t, namespace, "late", fabric.Class)
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "late"), "a new claim goes home at once")
+	late := bed.CreateClaim(t, fabric.NewClaim(namespace, "late", fabric.Class))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "late"), "a new claim goes home at once")
 
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"), "cluster west cannot be used now")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "sent"), "a claim that was sent before goes home after a while")
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "sent"), "a claim that was sent before goes home after a while")
 	for _, claim := range []*corev1.PersistentVolumeClaim{sent, late} {
 		assert.True(t, isBound(t, bed.Home, fabric.Storage, "pvc-"+string(claim.UID)))
 	}
@@ -93,16 +96,16 @@ func TestClusterThatRefusesConnections(t *testing.T) {
 	await.Always(t, "what went home has nothing in west", func() bool {
 		return claimOf(t, bed.West, namespace, "sent") == nil && claimOf(t, bed.West, namespace, "late") == nil
 	})
-	again := createClaim(t, namespace, "again", fabric.Class)
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "again", "again"), fabric.WestNode))
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "again"), "west is used again")
+	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "again", fabric.Class))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "again", "again"), fabric.WestNode))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "again"), "west is used again")
 	assert.Equal(t, "west", volumeOf(t, again).Labels[keys.Cluster])
 }
 
 func TestClusterThatDoesNotAnswer(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := bed.Namespace(t)
 	there := prepare(t, namespace)
-	sent := createClaim(t, namespace, "sent", fabric.Class)
+	sent := bed.CreateClaim(t, fabric.NewClaim(namespace, "sent", fabric.Class))
 	require.NoError(t, bed.West.PauseAPIServer())
 	paused := true
 	t.Cleanup(func() {
@@ -113,13 +116,13 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 
 	// A request is sent, and nobody knows what becomes of it.
 	sendToWest(t, namespace, "sent")
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "sent", "sent"), fabric.WestNode))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "sent", "sent"), fabric.WestNode))
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
 	there.holds(t, namespace)
 
-	createClaim(t, namespace, "late", fabric.Class)
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "late"), "a new claim goes home at once")
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "late", fabric.Class))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "late", "late"), fabric.WestNode))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "late"), "a new claim goes home at once")
 
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "ClusterNotUsable"),
 		"which may hold a backing claim of this claim")
@@ -131,7 +134,7 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 	paused = false
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	there.settles(t, namespace)
-	awaitRunning(t, namespace, "sent")
+	bed.AwaitRunning(t, namespace, "sent")
 	atHome, inWest := claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)), claimOf(t, bed.West, namespace, "sent")
 	assert.NotEqual(t, atHome == nil, inWest == nil, "one backing claim, not two and not none")
 }

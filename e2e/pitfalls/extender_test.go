@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -238,12 +239,10 @@ func secondReplica(t *testing.T) *replica {
 // deployedConfiguration returns the configuration as the cluster's ConfigMap holds it.
 func deployedConfiguration(t *testing.T) []byte {
 	t.Helper()
-	pod, err := bed.Client().AppsV1().Deployments(system).Get(t.Context(), secondScheduler, metav1.GetOptions{})
-	require.NoError(t, err)
+	pod := must.Get(t, bed.Client().AppsV1().Deployments(system), secondScheduler)
 	for _, volume := range pod.Spec.Template.Spec.Volumes {
 		if volume.ConfigMap != nil {
-			found, err := bed.Client().CoreV1().ConfigMaps(system).Get(t.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			found := must.Get(t, bed.Client().CoreV1().ConfigMaps(system), volume.ConfigMap.Name)
 			return []byte(found.Data["scheduler-configuration.yaml"])
 		}
 	}
@@ -292,9 +291,7 @@ func TestSecondSchedulerOfTwoReplicas(t *testing.T) {
 		assert.Equal(t, calls, first.calls(t, "filter")+second.calls(t, "filter"))
 	})
 	t.Run("its own pods do not wait for it", func(t *testing.T) {
-		pods, err := bed.Client().CoreV1().Pods(system).List(t.Context(),
-			metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=scheduler"})
-		require.NoError(t, err)
+		pods := must.List(t, bed.Client().CoreV1().Pods(system), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=scheduler"})
 		require.NotEmpty(t, pods.Items)
 		for _, pod := range pods.Items {
 			assert.Contains(t, homeNodes, (&shop{t: t, name: system}).awaitNode(pod.Name))
@@ -316,8 +313,7 @@ func TestSecondSchedulerOfTwoReplicas(t *testing.T) {
 		theirs := newShop(t)
 		theirs.pod("plain")
 		theirs.awaitNode("plain")
-		waiting, err := bed.Client().CoreV1().Pods(ours.name).Get(t.Context(), "orphan", metav1.GetOptions{})
-		require.NoError(t, err)
+		waiting := must.Get(t, bed.Client().CoreV1().Pods(ours.name), "orphan")
 		assert.Empty(t, waiting.Spec.NodeName)
 		assert.True(t, provider.Running())
 	})
@@ -358,8 +354,7 @@ func TestPodsThatGoToTheSecondScheduler(t *testing.T) {
 	needsPolicies(t)
 	ours, theirs := newShop(t, chosen), newShop(t)
 	policy := fromDeploy("components", "second-scheduler", "admission.yaml")
-	_, err := bed.Kubectl(t.Context(), "", "apply", "--validate=strict", "-f", policy)
-	require.NoError(t, err)
+	must.Kubectl(t, bed, "", "apply", "--validate=strict", "-f", policy)
 	ours.awaitSecond()
 	for name, test := range map[string]struct {
 		shop   *shop
@@ -388,8 +383,7 @@ func TestPodsThatGoToTheSecondScheduler(t *testing.T) {
 		})
 	}
 	for _, namespace := range []string{"kube-system", system} {
-		_, err := bed.Kubectl(t.Context(), "", "label", "namespace", namespace, chosen)
-		require.NoError(t, err)
+		must.Kubectl(t, bed, "", "label", "namespace", namespace, chosen)
 		assert.Equal(t, corev1.DefaultSchedulerName, (&shop{t: t, name: namespace}).admitted(restricted("pod")).Spec.SchedulerName,
 			"whatever the label of %s says", namespace)
 	}

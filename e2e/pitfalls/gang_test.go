@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -46,8 +47,7 @@ func TestAGangIsPlacedInBothClustersOrNotAtAll(t *testing.T) {
 func TestPreemptionForAGangHeedsTheFilterAlone(t *testing.T) {
 	e := scheduleGangs(t)
 	urgent := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "urgent-"}, Value: 1000}
-	urgent, err := bed.Client().SchedulingV1().PriorityClasses().Create(t.Context(), urgent, metav1.CreateOptions{})
-	require.NoError(t, err)
+	urgent = must.Create(t, bed.Client().SchedulingV1().PriorityClasses(), urgent)
 	t.Cleanup(func() {
 		assert.NoError(t, bed.Client().SchedulingV1().PriorityClasses().Delete(context.Background(), urgent.Name, metav1.DeleteOptions{}))
 	})
@@ -121,15 +121,14 @@ func large(pod *corev1.Pod) *corev1.Pod {
 func (s *shop) gang(name, priority string) {
 	s.t.Helper()
 	all := members(name)
-	_, err := bed.Client().SchedulingV1alpha2().PodGroups(s.name).Create(s.t.Context(), &schedulingv1alpha2.PodGroup{
+	must.Create(s.t, bed.Client().SchedulingV1alpha2().PodGroups(s.name), &schedulingv1alpha2.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: schedulingv1alpha2.PodGroupSpec{
 			SchedulingPolicy: schedulingv1alpha2.PodGroupSchedulingPolicy{
 				Gang: &schedulingv1alpha2.GangSchedulingPolicy{MinCount: int32(len(all))}},
 			PriorityClassName: priority,
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 	for _, member := range all {
 		s.claim(member, nil)
 		pod := large(newPod(member, member))
@@ -144,8 +143,7 @@ func (s *shop) nodesOf(gang string) map[string]string {
 	s.t.Helper()
 	nodes := map[string]string{}
 	for _, member := range members(gang) {
-		claim, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), member, metav1.GetOptions{})
-		require.NoError(s.t, err)
+		claim := must.Get(s.t, bed.Client().CoreV1().PersistentVolumeClaims(s.name), member)
 		if node := claim.Annotations[keys.SelectedNode]; node != "" {
 			nodes[member] = node
 		}
@@ -158,8 +156,7 @@ func (s *shop) nodesOf(gang string) map[string]string {
 func (s *shop) unplaced(gang string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
-		group, err := bed.Client().SchedulingV1alpha2().PodGroups(s.name).Get(s.t.Context(), gang, metav1.GetOptions{})
-		require.NoError(s.t, err)
+		group := must.Get(s.t, bed.Client().SchedulingV1alpha2().PodGroups(s.name), gang)
 		for _, condition := range group.Status.Conditions {
 			if condition.Type == schedulingv1alpha2.PodGroupScheduled {
 				return condition.Status == metav1.ConditionFalse
@@ -173,12 +170,10 @@ func (s *shop) unplaced(gang string) {
 // openFor opens the namespace to west, and changes the claims as the provisioner does then.
 func (s *shop) openFor(gang string) {
 	s.t.Helper()
-	_, err := bed.Kubectl(s.t.Context(), "", "label", "namespace", s.name, open)
-	require.NoError(s.t, err)
+	must.Kubectl(s.t, bed, "", "label", "namespace", s.name, open)
 	for _, member := range members(gang) {
-		_, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Patch(s.t.Context(), member, types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"now"}}}`, keys.ClusterChanged), metav1.PatchOptions{})
-		require.NoError(s.t, err)
+		must.Patch(s.t, bed.Client().CoreV1().PersistentVolumeClaims(s.name), member, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"now"}}}`, keys.ClusterChanged))
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -133,8 +134,7 @@ func newShop(t *testing.T, labels ...string) *shop {
 	t.Helper()
 	s := &shop{t: t, name: testbed.Namespace(t, bed)}
 	if len(labels) > 0 {
-		_, err := bed.Kubectl(t.Context(), "", append([]string{"label", "namespace", s.name}, labels...)...)
-		require.NoError(t, err)
+		must.Kubectl(t, bed, "", append([]string{"label", "namespace", s.name}, labels...)...)
 	}
 	return s
 }
@@ -146,9 +146,7 @@ func (s *shop) claim(name string, annotations map[string]string) *corev1.Persist
 	s.t.Helper()
 	claim := newClaim(name)
 	claim.Annotations = annotations
-	made, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Create(s.t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	return made
+	return must.Create(s.t, bed.Client().CoreV1().PersistentVolumeClaims(s.name), claim)
 }
 
 func newClaim(name string) *corev1.PersistentVolumeClaim {
@@ -178,7 +176,7 @@ func (s *shop) dataIn(name, cluster string) {
 	ctx := s.t.Context()
 	claim := s.claim(name, nil)
 	volume := "pvc-" + string(claim.UID)
-	_, err := bed.Client().CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+	must.Create(s.t, bed.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   claim.Spec.AccessModes,
@@ -190,8 +188,7 @@ func (s *shop) dataIn(name, cluster string) {
 			NodeAffinity:           locality.Affinity(cluster, nil),
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: volume}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 	s.t.Cleanup(func() {
 		_ = bed.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume, metav1.DeleteOptions{})
 	})
@@ -209,9 +206,7 @@ func (s *shop) pod(name string, claims ...string) *corev1.Pod {
 
 func (s *shop) make(pod *corev1.Pod) *corev1.Pod {
 	s.t.Helper()
-	made, err := bed.Client().CoreV1().Pods(s.name).Create(s.t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	return made
+	return must.Create(s.t, bed.Client().CoreV1().Pods(s.name), pod)
 }
 
 func newPod(name string, claims ...string) *corev1.Pod {

@@ -30,6 +30,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -354,8 +355,7 @@ func TestDataIsFoundAmongMoreNodesThanKubeSchedulerLooksAt(t *testing.T) {
 
 	claim := newClaim("new")
 	claim.Spec.StorageClassName = ptr.To(classOf(t, west))
-	_, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Client().CoreV1().PersistentVolumeClaims(s.name), claim)
 	s.pod("unbound", "new")
 	assert.Equal(t, westNode, s.awaitSelected("new"))
 	assert.Equal(t, []string{westNode}, asked.of(s, "unbound"), "and what a class says itself")
@@ -366,15 +366,14 @@ func TestDataIsFoundAmongMoreNodesThanKubeSchedulerLooksAt(t *testing.T) {
 func classOf(t *testing.T, cluster string) string {
 	t.Helper()
 	classes := bed.Client().StorageV1().StorageClasses()
-	made, err := classes.Create(t.Context(), &storagev1.StorageClass{
+	made := must.Create(t, classes, &storagev1.StorageClass{
 		ObjectMeta:        metav1.ObjectMeta{GenerateName: "only-" + cluster + "-"},
 		Provisioner:       keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
 			{Key: keys.Cluster, Values: []string{cluster}},
 		}}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), made.Name, metav1.DeleteOptions{}) })
 	return made.Name
 }
@@ -413,16 +412,14 @@ func mark(t *testing.T) {
 	t.Helper()
 	needsPolicies(t)
 	policy := fromDeploy("components", "managed-resources", "admission.yaml")
-	_, err := bed.Kubectl(t.Context(), "", "apply", "--validate=strict", "-f", policy)
-	require.NoError(t, err)
+	must.Kubectl(t, bed, "", "apply", "--validate=strict", "-f", policy)
 	probe := newShop(t)
 	isMarked := func() bool {
 		pod, err := bed.Client().CoreV1().Pods(probe.name).Create(context.Background(), newPod("probe", "data"), dryRun)
 		return err == nil && marked(pod)
 	}
 	t.Cleanup(func() {
-		_, err := bed.Kubectl(context.Background(), "", "delete", "-f", policy)
-		require.NoError(t, err)
+		must.Kubectl(t, bed, "", "delete", "-f", policy)
 		require.Eventually(t, func() bool { return !isMarked() }, long, often)
 	})
 	// A policy takes hold, and ends, a moment after it is written or deleted.

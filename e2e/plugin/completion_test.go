@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 )
 
 // completed returns what the plugin offers a shell for a command line, without descriptions.
@@ -104,8 +104,7 @@ func completable(t *testing.T) (namespace, move string) {
 	t.Helper()
 	namespace = shop(t)
 	sets := bed.Home.Client().AppsV1().DaemonSets(namespace)
-	_, err := sets.Create(t.Context(), fabric.NewDaemonSet(namespace, "logs"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, sets, fabric.NewDaemonSet(namespace, "logs"))
 	out := lodestone(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--detach", "-o", "name").ends(t, done).out
 	return namespace, strings.TrimSpace(strings.TrimPrefix(out, "volumemove.lodestone.dev/"))
 }

@@ -12,10 +12,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -88,9 +88,7 @@ func TestTheDashboardShowsWhatStatusShowsAndKeepsUp(t *testing.T) {
 	assert.True(t, has(shown, "pods", "name", "web"))
 	assert.NotEmpty(t, shown["homeID"])
 
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-		fabric.NewClaim(namespace, "late", fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "late", fabric.Class))
 	await.Until(t, "a claim that was made later is shown", func() bool { return has(shownBy(t, address), "volumes", "claim", "late") })
 
 	// What waits is explained while a page is open.
@@ -109,9 +107,7 @@ func TestTheDashboardShowsATenantItsNamespace(t *testing.T) {
 	testbed.Require(t)
 	namespace, other := testbed.Namespace(t, bed.Home), testbed.Namespace(t, bed.Home)
 	for _, n := range []string{namespace, other} {
-		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(n).Create(t.Context(), fabric.NewClaim(n, "data-"+n, fabric.Class),
-			metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(n), fabric.NewClaim(n, "data-"+n, fabric.Class))
 	}
 	for _, args := range [][]string{
 		{"create", "role", "looker", "-n", namespace, "--verb=get,list,watch", "--resource=pods,persistentvolumeclaims"},
@@ -119,12 +115,10 @@ func TestTheDashboardShowsATenantItsNamespace(t *testing.T) {
 		{"create", "clusterrole", "looker-" + namespace, "--verb=get,list,watch", "--resource=storageclasses.storage.k8s.io"},
 		{"create", "clusterrolebinding", "looker-" + namespace, "--clusterrole=looker-" + namespace, "--user=guest"},
 	} {
-		_, err := bed.Home.Kubectl(t.Context(), "", args...)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", args...)
 		if strings.HasPrefix(args[1], "cluster") {
 			t.Cleanup(func() {
-				_, err := bed.Home.Kubectl(context.Background(), "", "delete", args[1], args[2])
-				require.NoError(t, err)
+				must.Kubectl(t, bed.Home, "", "delete", args[1], args[2])
 			})
 		}
 	}

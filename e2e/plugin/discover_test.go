@@ -18,6 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
@@ -61,17 +62,13 @@ func showAuthority(t *testing.T) {
 	require.NoError(t, err)
 	named := metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: "cluster-info"}
 	client := bed.West.Client()
-	_, err = client.CoreV1().ConfigMaps(named.Namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: named,
-		Data: map[string]string{"kubeconfig": string(info)}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = client.RbacV1().Roles(named.Namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
-		{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{named.Name}}}},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = client.RbacV1().RoleBindings(named.Namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: named,
+	must.Create(t, client.CoreV1().ConfigMaps(named.Namespace), &corev1.ConfigMap{ObjectMeta: named,
+		Data: map[string]string{"kubeconfig": string(info)}})
+	must.Create(t, client.RbacV1().Roles(named.Namespace), &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{
+		{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{named.Name}}}})
+	must.Create(t, client.RbacV1().RoleBindings(named.Namespace), &rbacv1.RoleBinding{ObjectMeta: named,
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: named.Name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}}})
 }
 
 // TestAClusterThatAnnouncesItselfIsFoundAndPeered: west's owner announces it in a zone, home finds it there and peers with the token and
@@ -92,10 +89,8 @@ func TestAClusterThatAnnouncesItselfIsFoundAndPeered(t *testing.T) {
 	assert.Regexp(t, `^NAME +SERVER +VERSION +PEERED AS +CA HASH\nwest +https://\S+ +v1\.\S+ +<none> +`+hash+`\n$`, discovered.out)
 
 	// The owner hands out a token of an account that may do no more than that takes.
-	_, err := bed.West.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(fabric.Root(), "deploy", "examples", "remote-peering.yaml"))
-	require.NoError(t, err)
-	token, err := bed.West.Kubectl(t.Context(), "", "create", "token", "lodestone-peering", "-n", "lodestone-remote")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "apply", "-f", filepath.Join(fabric.Root(), "deploy", "examples", "remote-peering.yaml"))
+	token := must.Kubectl(t, bed.West, "", "create", "token", "lodestone-peering", "-n", "lodestone-remote")
 	file := filepath.Join(t.TempDir(), "west.token")
 	require.NoError(t, os.WriteFile(file, []byte(token), 0o600))
 
@@ -110,8 +105,7 @@ func TestAClusterThatAnnouncesItselfIsFoundAndPeered(t *testing.T) {
 	r = lodestone(t, append(peer, "--remote-ca-hash", hash, "--namespaces", "*")...).ends(t, done)
 	t.Logf("peer:\n%s%s", r.out, r.stderr)
 	assert.Equal(t, "remotecluster.lodestone.dev/west peered\n", r.out)
-	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	assert.Contains(t, conditionsOf(remote), v1alpha1.Ready)
 	assert.NotContains(t, kubeconfigOf(t, "west"), strings.TrimSpace(token), "home has an identity of its own")
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -35,16 +36,12 @@ func realClaim(t *testing.T, c *testbed.Cluster, namespace, name, class string) 
 		claim, err = c.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && claim.Status.Phase == corev1.ClaimBound
 	})
-	real, err := c.Client().CoreV1().PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
-	require.NoError(t, err)
-	return real
+	return must.Get(t, c.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName)
 }
 
 func claimOf(t *testing.T, c *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := c.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return claim
+	return must.Get(t, c.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // importedAtHome checks that a claim is virtual and has just this real volume.
@@ -66,8 +63,7 @@ func importedAtHome(t *testing.T, namespace, name string, real *corev1.Persisten
 	assert.Equal(t, twin.UID, now.Spec.ClaimRef.UID)
 	assert.Equal(t, real.Spec.PersistentVolumeReclaimPolicy, now.Spec.PersistentVolumeReclaimPolicy)
 	assert.NotContains(t, now.Annotations, keys.Import)
-	twins, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(fabric.Storage).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	twins := must.List(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(fabric.Storage))
 	for _, other := range twins.Items {
 		assert.True(t, other.UID == twin.UID || other.Spec.VolumeName != real.Name, "one twin alone")
 	}
@@ -100,11 +96,10 @@ func TestImportAtHomeGoesOnAfterAKillAtEachWrite(t *testing.T) {
 	// It is a virtual claim as any other: a pod uses it, and its data goes with it.
 	pods, real := bed.Home.Client().CoreV1().Pods(namespace),
 		claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(claimOf(t, bed.Home, namespace, "data-1").UID)).Spec.VolumeName
-	_, err := pods.Create(t.Context(), fabric.AtHome(fabric.NewPod(namespace, "app", "data-1")), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, pods, fabric.AtHome(fabric.NewPod(namespace, "app", "data-1")))
 	await.Until(t, "a pod runs with it", func() bool { return podOf(t, namespace, "app").Status.Phase == corev1.PodRunning })
 	endPod(t, namespace, "app")
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data-1", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data-1")
 	await.Until(t, "its data is gone", func() bool { return volumeOf(t, real) == nil })
 }
 
@@ -112,9 +107,7 @@ func TestImportChangesNothingThatIsInUseOrDoesNotFit(t *testing.T) {
 	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home)
 	real := realClaim(t, bed.Home, namespace, "data", fabric.HomeNow)
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.AtHome(fabric.NewPod(namespace, "app", "data")),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.AtHome(fabric.NewPod(namespace, "app", "data")))
 	await.Until(t, "the pod runs", func() bool { return podOf(t, namespace, "app").Status.Phase == corev1.PodRunning })
 	args := []string{"import", "pvc", "data", "-n", namespace, "--class", fabric.Class}
 	r := lodestone(t, append(args, "--yes")...).ends(t, refused)
@@ -141,7 +134,7 @@ func TestImportChangesNothingThatIsInUseOrDoesNotFit(t *testing.T) {
 
 	lodestone(t, append(args, "--yes", "--as", "renamed")...).ends(t, done)
 	importedAtHome(t, namespace, "renamed", real)
-	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
 	r = lodestone(t, "import", "pvc", "renamed", "-n", namespace, "--class", fabric.Class).ends(t, done)
 	assert.Contains(t, r.out, "is virtual already")
@@ -154,8 +147,7 @@ func keepingClass(t *testing.T) string {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "keep-"}, Provisioner: keys.Driver,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer), ReclaimPolicy: ptr.To(corev1.PersistentVolumeReclaimRetain),
 	}
-	class, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	class = must.Create(t, bed.Home.Client().StorageV1().StorageClasses(), class)
 	t.Cleanup(func() { _, _ = bed.Home.Kubectl(t.Context(), "", "delete", "storageclass", class.Name) })
 	return class.Name
 }
@@ -165,15 +157,12 @@ func keepingClass(t *testing.T) string {
 func released(t *testing.T, namespace, name, class string, place func(*corev1.Pod) *corev1.Pod) string {
 	t.Helper()
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
-	_, err := claims.Create(t.Context(), fabric.NewClaim(namespace, name, class), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), place(fabric.NewPod(namespace, "writer", name)),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, claims, fabric.NewClaim(namespace, name, class))
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), place(fabric.NewPod(namespace, "writer", name)))
 	await.Until(t, "the pod runs", func() bool { return podOf(t, namespace, "writer").Status.Phase == corev1.PodRunning })
 	volume := claimOf(t, bed.Home, namespace, name).Spec.VolumeName
 	endPod(t, namespace, "writer")
-	require.NoError(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, claims, name)
 	await.Until(t, "its volume is kept", func() bool { return volumeOf(t, volume).Status.Phase == corev1.VolumeReleased })
 	return volume
 }
@@ -213,8 +202,7 @@ func quota(t *testing.T, namespace string, of corev1.ResourceName, hard string) 
 	quotas := bed.Home.Client().CoreV1().ResourceQuotas(namespace)
 	made := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{GenerateName: "import-"}}
 	made.Spec.Hard = corev1.ResourceList{of: resource.MustParse(hard)}
-	made, err := quotas.Create(t.Context(), made, metav1.CreateOptions{})
-	require.NoError(t, err)
+	made = must.Create(t, quotas, made)
 	remove = func() {
 		_, _ = bed.Home.Kubectl(t.Context(), "", "delete", "resourcequota", "-n", namespace, made.Name, "--ignore-not-found")
 	}
@@ -312,7 +300,7 @@ func TestAnImportFromARemoteClusterIsUndoneUntilThereIsAVolume(t *testing.T) {
 	r = lodestone(t, back...).ends(t, refused)
 	assert.Contains(t, r.stderr, "has its volume, so the import can only go on")
 	lodestone(t, args...).ends(t, done)
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 	await.Until(t, "its data is gone", func() bool {
 		_, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), before.Spec.VolumeName, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -351,7 +339,7 @@ func TestImportFromARemoteClusterGoesOnAfterAKillAtEachWrite(t *testing.T) {
 		}
 		// Its data goes with it, and for the peering to end after the test.
 		real := shadow.Spec.VolumeName
-		require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 		await.Until(t, "the data of "+name+" is gone", func() bool {
 			_, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), real, metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
@@ -371,24 +359,22 @@ func TestImportFromARemoteClusterRefusesWhatIsNotHomesToTake(t *testing.T) {
 	t.Cleanup(func() { dropShadow(t, namespace, "data") })
 	args := []string{"import", "pvc", "data", "-n", namespace, "--class", fabric.Class, "--yes", "--cluster", "west", "--remote-context",
 		"west"}
-	_, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.NewPod(namespace, "app", "data"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().Pods(namespace), fabric.NewPod(namespace, "app", "data"))
 	r := lodestone(t, args...).ends(t, refused)
 	assert.Contains(t, r.stderr, "is used by pod app")
 	require.NoError(t, bed.West.Client().CoreV1().Pods(namespace).Delete(t.Context(), "app",
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 	r = lodestone(t, append(args[:len(args)-1:len(args)-1], "home-again")...).ends(t, refused)
 	assert.Contains(t, r.stderr, `is not that of cluster "west"`)
-	_, err = bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"`+keys.HomeID+`":"another"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "data", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+keys.HomeID+`":"another"}}}`))
 	await.Until(t, "the pod is gone", func() bool {
 		_, err := bed.West.Client().CoreV1().Pods(namespace).Get(t.Context(), "app", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 	r = lodestone(t, args...).ends(t, refused)
 	assert.Contains(t, r.stderr, `belongs to home cluster "another"`)
-	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
+	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err), "nothing was made")
 }
 
@@ -475,7 +461,6 @@ func TestUnpeerGoesOnAfterAKillAtEachWrite(t *testing.T) {
 
 func signingRequests(t *testing.T) int {
 	t.Helper()
-	list, err := bed.West.Client().CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := must.List(t, bed.West.Client().CertificatesV1().CertificateSigningRequests())
 	return len(list.Items)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -29,8 +30,7 @@ func TestAVolumeIsLostOnlyWhenAUserSaysSo(t *testing.T) {
 	peered(t)
 	namespace := openNamespace(t)
 	gone, kept := volumeInWest(t, namespace, "gone"), volumeInWest(t, namespace, "kept")
-	shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "gone", metav1.GetOptions{})
-	require.NoError(t, err)
+	shadow := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "gone")
 	r := lodestone(t, "lose", "pv", gone, "--yes", "--away", "0s").ends(t, refused)
 	assert.Contains(t, r.stderr, `cluster "west" answers, so nothing there is lost`)
 
@@ -39,7 +39,7 @@ func TestAVolumeIsLostOnlyWhenAUserSaysSo(t *testing.T) {
 	await.Until(t, "status says that west is not Ready", func() bool {
 		return strings.Contains(lodestone(t, "status").ends(t, done).out, "NotReachable")
 	})
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "gone", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "gone")
 	await.Until(t, "its deletion waits for west", func() bool {
 		volume := volumeOf(t, gone)
 		return volume != nil && volume.Status.Phase == corev1.VolumeReleased
@@ -69,10 +69,9 @@ func TestAVolumeIsLostOnlyWhenAUserSaysSo(t *testing.T) {
 			slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, namespace+"/gone") })
 	})
 	// That of the other one goes, so the provisioner deletes there again.
-	require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "kept", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "kept")
 	await.Until(t, "the other volume is gone with its data", func() bool { return volumeOf(t, kept) == nil })
-	after, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "gone", metav1.GetOptions{})
-	require.NoError(t, err)
+	after := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "gone")
 	assert.Equal(t, shadow.UID, after.UID)
 	assert.Nil(t, after.DeletionTimestamp)
 	assert.Contains(t, after.Finalizers, keys.BackingFinalizer)
@@ -81,12 +80,7 @@ func TestAVolumeIsLostOnlyWhenAUserSaysSo(t *testing.T) {
 // volumeOf returns a volume of home, nil if it is gone.
 func volumeOf(t *testing.T, name string) *corev1.PersistentVolume {
 	t.Helper()
-	volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return volume
+	return must.Find(t, bed.Home.Client().CoreV1().PersistentVolumes(), name)
 }
 
 // dropShadow removes a backing claim in west that home has let go.
@@ -105,12 +99,11 @@ func TestForgetOfAClusterThatIsBeingDeletedLeavesItsPodsAlone(t *testing.T) {
 	testbed.NotInShort(t)
 	peered(t)
 	namespace := openNamespace(t)
-	_, err := bed.Home.Client().PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), &policyv1.PodDisruptionBudget{
+	must.Create(t, bed.Home.Client().PolicyV1().PodDisruptionBudgets(namespace), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	podInWest(t, namespace, "web")
-	require.NoError(t, bed.Remotes.Delete(t.Context(), "west", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Remotes, "west")
 	await.Until(t, "its node is being emptied", func() bool { return reasonOf(t, "west", v1alpha1.VirtualNode) == "Leaving" })
 
 	lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, done)
@@ -129,20 +122,17 @@ func TestForgetOfAClusterThatIsBeingDeletedLeavesItsPodsAlone(t *testing.T) {
 func TestForgetKeepsAKubeconfigThatPeerDidNotMake(t *testing.T) {
 	peered(t)
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	_, err := bed.Home.Kubectl(t.Context(), "", "annotate", "secret", "west", "-n", fabric.System, keys.ClusterUID+"-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "annotate", "secret", "west", "-n", fabric.System, keys.ClusterUID+"-")
 	before := kubeconfigOf(t, "west")
-	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
-	_, err = bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{
+	remote := must.Get(t, bed.Remotes, "west")
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: "twin"}, Spec: v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: remote.Spec.KubeconfigSecretRef},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 
 	r := lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, refused)
 	assert.Contains(t, r.stderr, `RemoteCluster "twin" uses the kubeconfig`)
 	assert.Equal(t, before, kubeconfigOf(t, "west"))
-	require.NoError(t, bed.Remotes.Delete(t.Context(), "twin", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Remotes, "twin")
 	await.Until(t, "twin is gone", func() bool {
 		_, err := bed.Remotes.Get(t.Context(), "twin", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -150,16 +140,14 @@ func TestForgetKeepsAKubeconfigThatPeerDidNotMake(t *testing.T) {
 
 	r = lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, done)
 	assert.Contains(t, r.stderr, "under key kubeconfig.forgotten")
-	secret, err := secrets.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, secrets, "west")
 	assert.Equal(t, map[string][]byte{"kubeconfig.forgotten": []byte(before)}, secret.Data)
 	assert.Nil(t, secret.DeletionTimestamp)
 }
 
 func reasonOf(t *testing.T, cluster, condition string) string {
 	t.Helper()
-	remote, err := bed.Remotes.Get(t.Context(), cluster, metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, cluster)
 	if found := meta.FindStatusCondition(remote.Status.Conditions, condition); found != nil {
 		return found.Reason
 	}
@@ -186,8 +174,7 @@ func TestReleaseWhenTheRemoteClusterIsGone(t *testing.T) {
 	r := lodestone(t, "peer", "--remote-context", "west", "--timeout", "10s").ends(t, failed)
 	assert.Contains(t, r.stderr, "does not answer")
 
-	_, err := bed.Home.Kubectl(t.Context(), "", "delete", "pod", "web", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "delete", "pod", "web", "-n", namespace, "--force", "--grace-period=0", "--wait=false")
 	says(t, "kubectl lodestone release pod web -n "+namespace, "pod", "web", "-n", namespace)
 
 	r = withInput(t, "yes\n", "release", "pod", "web", "-n", namespace).ends(t, refused)
@@ -196,8 +183,7 @@ func TestReleaseWhenTheRemoteClusterIsGone(t *testing.T) {
 	r = withInput(t, "web\n", "release", "pod", "web", "-n", namespace).ends(t, done)
 	assert.Equal(t, "pod/web released\n", r.out)
 	assert.Nil(t, podOf(t, namespace, "web"))
-	events, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Released"})
-	require.NoError(t, err)
+	events := must.List(t, bed.Home.Client().CoreV1().Events(namespace), metav1.ListOptions{FieldSelector: "reason=Released"})
 	assert.Len(t, events.Items, 1)
 	lodestone(t, "release", "pod", "web", "-n", namespace, "--yes").ends(t, failed)
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
@@ -197,8 +198,7 @@ func deleted(t *testing.T, err error) {
 func openNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := testbed.Namespace(t, bed.Home)
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
 	await.Until(t, "west has namespace "+namespace, func() bool {
 		_, err := bed.West.Client().CoreV1().ServiceAccounts(namespace).Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
@@ -209,9 +209,7 @@ func openNamespace(t *testing.T) string {
 // podInWest makes a pod that runs in west and waits until it does.
 func podInWest(t *testing.T, namespace, name string, claims ...string) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, name, claims...)),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.InWest(fabric.NewPod(namespace, name, claims...)))
 	await.Until(t, "pod "+name+" runs", func() bool { return podOf(t, namespace, name).Status.Phase == corev1.PodRunning })
 }
 
@@ -224,7 +222,7 @@ func podOf(t *testing.T, namespace, name string) *corev1.Pod {
 // endPod deletes a pod and waits until it is gone.
 func endPod(t *testing.T, namespace, name string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 	await.Until(t, "pod "+name+" is gone", func() bool { return podOf(t, namespace, name) == nil })
 }
 
@@ -233,11 +231,9 @@ func endPod(t *testing.T, namespace, name string) {
 func volumeInWest(t *testing.T, namespace, name string) string {
 	t.Helper()
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
-	_, err := claims.Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, claims, fabric.NewClaim(namespace, name, fabric.Class))
 	podInWest(t, namespace, "writer", name)
-	claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	claim := must.Get(t, claims, name)
 	endPod(t, namespace, "writer")
 	return claim.Spec.VolumeName
 }

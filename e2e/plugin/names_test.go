@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -21,9 +22,7 @@ func shop(t *testing.T) (namespace string) {
 	peered(t)
 	namespace = openNamespace(t)
 	for _, name := range []string{"data", "wal"} {
-		_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, fabric.Class),
-			metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, name, fabric.Class))
 	}
 	podInWest(t, namespace, "web")
 	return namespace
@@ -131,8 +130,7 @@ func TestObjectsAreNamedAndListedAsKubectlDoes(t *testing.T) {
 		done).out)
 	assert.Contains(t, lodestone(t, "why", "-A", "-o", "yaml").ends(t, done).out, "namespace: "+namespace)
 
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "pvc", "wal", "-n", namespace, "app=shop")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "pvc", "wal", "-n", namespace, "app=shop")
 	assert.Equal(t, "pvc/wal\n", lodestone(t, "why", "-A", "-l", "app=shop", "-o", "name").ends(t, done).out)
 	assert.Contains(t, lodestone(t, "why", "pvc/wal", "-n", namespace, "-o", "json").ends(t, done).out, `"waiting": true`)
 	some := lodestone(t, "status", "-l", "app=shop", "-o", "yaml").ends(t, done).out
@@ -168,12 +166,11 @@ func TestANamespaceThatIsBeingDeletedIsSaidToBe(t *testing.T) {
 	claims, pods := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), bed.Home.Client().CoreV1().Pods(namespace)
 	// Something of somebody else keeps the claim, and so the namespace.
 	hold := func(finalizers string) {
-		_, err := bed.Home.Kubectl(ctx, "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p",
+		must.Kubectl(t, bed.Home, "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p",
 			`{"metadata":{"finalizers":[`+finalizers+`]}}`)
-		require.NoError(t, err)
 	}
 	hold(`"example.com/held"`)
-	require.NoError(t, bed.Home.Client().CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Namespaces(), namespace)
 	t.Cleanup(func() {
 		_, _ = bed.Home.Kubectl(context.Background(), "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p",
 			`{"metadata":{"finalizers":null}}`)

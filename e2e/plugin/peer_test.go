@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -41,8 +41,7 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 		"--pod-cidrs", "10.1.0.0/16")
 	assert.Equal(t, "remotecluster.lodestone.dev/west peered\n", r.out)
 
-	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	assert.True(t, meta.IsStatusConditionTrue(remote.Status.Conditions, v1alpha1.Ready))
 	assert.Equal(t, v1alpha1.Routed, remote.Spec.PodNetwork)
 	assert.Equal(t, []string{"10.1.0.0/16"}, remote.Spec.PodCIDRs)
@@ -50,27 +49,23 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 
 	id, err := bed.HomeID(t.Context())
 	require.NoError(t, err)
-	home, err := bed.Agents.HomeClusters().Get(t.Context(), id, metav1.GetOptions{})
-	require.NoError(t, err)
+	home := must.Get(t, bed.Agents.HomeClusters(), id)
 	assert.Equal(t, "4", home.Spec.Offer.Cpu().String())
 	assert.Equal(t, []string{"shop-*", "test-*"}, home.Spec.Namespaces.Names)
 	assert.Equal(t, "restricted", home.Spec.Namespaces.PodSecurity)
 	assert.EqualValues(t, 100, *home.Spec.Namespaces.Maximum)
 
 	t.Run("and again changes nothing", func(t *testing.T) {
-		before, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		before := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 		r := lodestone(t, "peer", "--remote-context", "west").ends(t, done)
 		assert.NotContains(t, r.stderr, "changed")
 		assert.NotContains(t, r.stderr, "made")
-		after, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		after := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 		assert.Equal(t, before.ResourceVersion, after.ResourceVersion)
 	})
 	t.Run("and again with another offer changes that alone", func(t *testing.T) {
 		lodestone(t, "peer", "--remote-context", "west", "--offer", "cpu=2").ends(t, done)
-		home, err := bed.Agents.HomeClusters().Get(t.Context(), id, metav1.GetOptions{})
-		require.NoError(t, err)
+		home := must.Get(t, bed.Agents.HomeClusters(), id)
 		assert.Equal(t, "2", home.Spec.Offer.Cpu().String())
 		assert.Equal(t, "restricted", home.Spec.Namespaces.PodSecurity)
 	})
@@ -81,8 +76,7 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 	})
 	t.Run("and a token that is not accepted is replaced", func(t *testing.T) {
 		before := kubeconfigOf(t, "west")
-		require.NoError(t, bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id).Delete(t.Context(), keys.HomeAccount,
-			metav1.DeleteOptions{}))
+		must.Delete(t, bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id), keys.HomeAccount)
 		await.Until(t, "the agent has made the account again", func() bool {
 			_, err := bed.West.Client().CoreV1().ServiceAccounts(keys.TenantPrefix+id).Get(t.Context(), keys.HomeAccount, metav1.GetOptions{})
 			return err == nil
@@ -102,15 +96,13 @@ func TestPeerMakesARemoteClusterThatIsReady(t *testing.T) {
 func TestPeerByCertificate(t *testing.T) {
 	r := peered(t, "--auth", "certificate")
 	assert.Contains(t, r.stderr, "got a client certificate")
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 	assert.NotContains(t, secret.Data, "pending.key")
 
 	r = lodestone(t, "peer", "--remote-context", "west").ends(t, done)
 	assert.NotContains(t, r.stderr, "changed", "a certificate that is accepted is kept")
 	lodestone(t, "peer", "--remote-context", "west", "--renew").ends(t, done)
-	renewed, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	renewed := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 	assert.NotEqual(t, secret.Data["kubeconfig"], renewed.Data["kubeconfig"])
 }
 
@@ -141,8 +133,7 @@ func TestPeerRefusesWhatCannotBe(t *testing.T) {
 			assert.Contains(t, r.stderr, test.says)
 		})
 	}
-	remotes, err := bed.Remotes.List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	remotes := must.List(t, bed.Remotes)
 	assert.Empty(t, remotes.Items, "a refusal leaves nothing behind")
 }
 
@@ -159,11 +150,9 @@ func TestPeerListsTheRightsThatAreMissingBeforeItWritesAnything(t *testing.T) {
 			} else {
 				args = replaced(args, ",remoteclusters.lodestone.dev", "")
 			}
-			_, err := cluster.Kubectl(t.Context(), "", args...)
-			require.NoError(t, err)
+			must.Kubectl(t, cluster, "", args...)
 			t.Cleanup(func() {
-				_, err := cluster.Kubectl(context.Background(), "", "delete", args[1], "reader")
-				require.NoError(t, err)
+				must.Kubectl(t, cluster, "", "delete", args[1], "reader")
 			})
 		}
 	}
@@ -343,8 +332,7 @@ func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetTouchesNothingInWest(t *test
 	r := lodestone(t, "unpeer", "west", "--remote-context", "west").ends(t, refused)
 	assert.Contains(t, r.stderr, volume)
 	assert.Contains(t, r.stderr, namespace+"/data")
-	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	assert.Nil(t, remote.DeletionTimestamp, "nothing was changed")
 
 	r = lodestone(t, "unpeer", "west", "--forget", "--yes").ends(t, refused)
@@ -355,10 +343,9 @@ func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetTouchesNothingInWest(t *test
 
 	withInput(t, "west\n", "unpeer", "west", "--forget", "--volume", volume).ends(t, done)
 	nothingIsLeft(t)
-	_, err = bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume, metav1.GetOptions{})
+	_, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume, metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
-	shadow, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	shadow := must.Get(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 	assert.Nil(t, shadow.DeletionTimestamp, "the data is still there")
 	assert.Equal(t, corev1.ClaimBound, shadow.Status.Phase)
 
@@ -371,10 +358,9 @@ func TestUnpeerIsRefusedWhileAVolumeIsThereAndForgetTouchesNothingInWest(t *test
 	assert.True(t, apierrors.IsNotFound(err), "the virtual node: %v", err)
 
 	// For the HomeCluster to go after the test.
-	_, err = bed.West.Kubectl(t.Context(), "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p",
+	must.Kubectl(t, bed.West, "", "patch", "pvc", "data", "-n", namespace, "--type=merge", "-p",
 		`{"metadata":{"finalizers":null}}`)
-	require.NoError(t, err)
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 }
 
 func nothingIsLeft(t *testing.T) {
@@ -389,9 +375,7 @@ func nothingIsLeft(t *testing.T) {
 
 func secretOf(t *testing.T, name string) *corev1.Secret {
 	t.Helper()
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return secret
+	return must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), name)
 }
 
 func homeClusterOf(t *testing.T) (*remotev1alpha1.HomeCluster, error) {
@@ -412,10 +396,8 @@ func TestPeerInBothDirections(t *testing.T) {
 	apply := func(cluster *testbed.Cluster, folder, crd string) {
 		kustomization, err := cluster.Kustomization(folder)
 		require.NoError(t, err)
-		_, err = cluster.Kubectl(t.Context(), "", "apply", "-k", kustomization)
-		require.NoError(t, err)
-		_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/"+crd, "--timeout=30s")
-		require.NoError(t, err)
+		must.Kubectl(t, cluster, "", "apply", "-k", kustomization)
+		must.Kubectl(t, cluster, "", "wait", "--for=condition=Established", "crd/"+crd, "--timeout=30s")
 	}
 	apply(bed.West, "base", "remoteclusters.lodestone.dev")
 	r = lodestone(t, back...).ends(t, failed)
@@ -453,17 +435,14 @@ func TestDryRunPrintsWhatAppliesInBothClusters(t *testing.T) {
 	assert.True(t, apierrors.IsNotFound(err), "a dry run changes nothing")
 
 	there := lodestone(t, append(args, "--for", "remote")...).ends(t, done)
-	_, err = bed.West.Kubectl(t.Context(), there.out, "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, there.out, "apply", "-f", "-")
 	here := lodestone(t, append(args, "--for", "home", "-o", "json")...).ends(t, done)
-	_, err = bed.Home.Kubectl(t.Context(), here.out, "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, here.out, "apply", "-f", "-")
 
 	home, err := homeClusterOf(t)
 	require.NoError(t, err)
 	assert.Equal(t, "2", home.Spec.Offer.Cpu().String())
-	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	assert.Equal(t, "west-now", remote.Spec.StorageClassName)
 
 	t.Run("and peer goes on from there", func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/provisioner/clusterprofiles"
 )
@@ -42,12 +43,10 @@ func TestAClusterIsPeeredByItsClusterProfileAndHasOne(t *testing.T) {
 	testbed.Require(t)
 	ctx := t.Context()
 	for _, file := range []string{definition(t), filepath.Join(fabric.Root(), "deploy", "components", "cluster-profiles", "rights.yaml")} {
-		_, err := bed.Home.Kubectl(ctx, "", "apply", "-f", file)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "apply", "-f", file)
 	}
-	_, err := bed.Home.Kubectl(ctx, "", "wait", "--for=condition=Established", "crd/"+clusterprofiles.Resource.GroupResource().String(),
+	must.Kubectl(t, bed.Home, "", "wait", "--for=condition=Established", "crd/"+clusterprofiles.Resource.GroupResource().String(),
 		"--timeout=30s")
-	require.NoError(t, err)
 	client, err := dynamic.NewForConfig(bed.Home.AdminConfig())
 	require.NoError(t, err)
 	profiles := client.Resource(clusterprofiles.Resource).Namespace(inventory)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -74,8 +75,7 @@ func TestStatusShowsClustersVolumesAndPods(t *testing.T) {
 		assert.Nil(t, podOf(t, namespace, "web").DeletionTimestamp)
 	})
 	endPod(t, namespace, "web")
-	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "pvc", "data", "-n", namespace)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "delete", "pvc", "data", "-n", namespace)
 }
 
 func TestStatusBeforeThereIsAnything(t *testing.T) {
@@ -90,21 +90,15 @@ func TestStatusBeforeThereIsAnything(t *testing.T) {
 func TestWhySaysWhatAPodAndAClaimWaitFor(t *testing.T) {
 	peered(t)
 	namespace := testbed.Namespace(t, bed.Home)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-		fabric.NewClaim(namespace, "data", fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.Class))
 	says(t, "waits for a pod that uses it", "pvc", "data", "-n", namespace)
 
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "web", "data")),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.InWest(fabric.NewPod(namespace, "web", "data")))
 	says(t, "waits until its pod has a node: pod \"web\" is to run in cluster \"west\"", "pvc", "data", "-n", namespace)
 	says(t, "is to run in cluster \"west\", but namespace \""+namespace+"\" is not open to remote clusters: kubectl label namespace", "pod",
 		"web", "-n", namespace)
 
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.NewPod(namespace, "lonely", "absent"),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.NewPod(namespace, "lonely", "absent"))
 	says(t, "claim \"absent\" does not exist: create it", "pod", "lonely", "-n", namespace)
 
 	r := lodestone(t, "why", "pod", "nobody", "-n", namespace).ends(t, failed)
@@ -127,21 +121,16 @@ func TestWhySaysWhatAPodAndAClaimWaitFor(t *testing.T) {
 func TestWhySaysWhoRefusedAClaim(t *testing.T) {
 	peered(t)
 	namespace := openNamespace(t)
-	_, err := bed.West.Client().CoreV1().ResourceQuotas(namespace).Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, bed.West.Client().CoreV1().ResourceQuotas(namespace), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "none"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse("0")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	await.Until(t, "the quota counts", func() bool {
 		quota, err := bed.West.Client().CoreV1().ResourceQuotas(namespace).Get(t.Context(), "none", metav1.GetOptions{})
 		return err == nil && quota.Status.Hard != nil
 	})
-	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", fabric.Class),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "web", "data")),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.Class))
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.InWest(fabric.NewPod(namespace, "web", "data")))
 	says(t, "was refused by cluster \"west\": the quota of namespace "+namespace, "pvc", "data", "-n", namespace)
 	says(t, "has no node yet, for claim \"data\" was refused by cluster \"west\"", "pod", "web", "-n", namespace)
 
@@ -155,12 +144,8 @@ func TestWhySaysOfAPodWhatWestSaysOfItsClaim(t *testing.T) {
 	peered(t)
 	namespace := openNamespace(t)
 	classThatMakesNothing(t, "nothing-"+namespace)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-		fabric.NewClaim(namespace, "data", "nothing-"+namespace), metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), fabric.InWest(fabric.NewPod(namespace, "web", "data")),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", "nothing-"+namespace))
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.InWest(fabric.NewPod(namespace, "web", "data")))
 	var real *corev1.PersistentVolumeClaim
 	var copied *corev1.Pod
 	await.Until(t, "west has the claim and the pod", func() bool {
@@ -189,8 +174,7 @@ func TestWhySaysOfAPodWhatWestSaysOfItsClaim(t *testing.T) {
 	})
 	t.Log(lodestone(t, "why", "pod", "web", "-n", namespace).ends(t, done).out)
 	endPod(t, namespace, "web")
-	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "pvc", "data", "-n", namespace)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "delete", "pvc", "data", "-n", namespace)
 }
 
 // classThatMakesNothing makes a virtual class for west alone, and the real class there, by one name.
@@ -202,8 +186,7 @@ func classThatMakesNothing(t *testing.T, name string) {
 			"lodestone.dev/remote-class.west": name, "lodestone.dev/clusters": "west"}},
 	} {
 		class.Name, class.VolumeBindingMode = name, ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
-		_, err := cluster.Client().StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, cluster.Client().StorageV1().StorageClasses(), class)
 		t.Cleanup(func() {
 			_ = cluster.Client().StorageV1().StorageClasses().Delete(context.Background(), name, metav1.DeleteOptions{})
 		})
@@ -213,14 +196,13 @@ func classThatMakesNothing(t *testing.T, name string) {
 // told records a Warning about an object of west there.
 func told(t *testing.T, kind string, about metav1.Object, reason, message string) {
 	t.Helper()
-	_, err := bed.West.Client().CoreV1().Events(about.GetNamespace()).Create(t.Context(), &corev1.Event{
+	must.Create(t, bed.West.Client().CoreV1().Events(about.GetNamespace()), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: about.GetName() + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: about.GetNamespace(), Name: about.GetName(),
 			UID: about.GetUID()},
 		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "west"},
 		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 // says waits until the first line of why says something.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -28,25 +29,21 @@ func TestBeforeAnUpgradeThePluginSaysWhatItChanges(t *testing.T) {
 	}
 	require.NotContains(t, check("west"), "policy "+confinement.Name, "it is that of this version")
 
-	_, err := bed.Agents.HomeClusters().Create(t.Context(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "older"}},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.HomeClusters(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: "older"}})
 	restore := func(ctx context.Context) {
 		_, err := bed.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote", "home"))
 		require.NoError(t, err)
 	}
 	t.Cleanup(func() { restore(context.Background()) })
-	_, err = bed.West.Kubectl(t.Context(), "", "delete", "validatingadmissionpolicybinding", confinement.Name)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "delete", "validatingadmissionpolicybinding", confinement.Name)
 	west := check("west")
 	assert.Contains(t, west, "HomeCluster older: it lists no namespaces and so may have those of any name; after the upgrade")
 	assert.Contains(t, west, "policy "+confinement.Name+": ")
 	assert.Contains(t, west, "apply all of deploy/remote of the new version, the agent first")
 
-	_, err = bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "routed"},
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "routed"},
 		Spec: v1alpha1.RemoteClusterSpec{PodNetwork: v1alpha1.Routed,
-			KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: "routed"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: fabric.System, Name: "routed"}}})
 	assert.Contains(t, check("home"), "RemoteCluster routed: its podNetwork is Routed and it has no podCIDRs; after the upgrade")
 
 	restore(t.Context())
@@ -61,26 +58,22 @@ func TestClaimsThatAreUsedInARemoteClusterAreMarkedBeforeAnUpgrade(t *testing.T)
 	home := bed.Home.Client().CoreV1()
 	claim := fabric.NewClaim(namespace, "films", "")
 	claim.Spec.VolumeName, claim.Annotations = namespace, map[string]string{keys.UsableIn: "west"}
-	_, err := home.PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+	must.Create(t, home.PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes: claim.Spec.AccessModes, Capacity: claim.Spec.Resources.Requests,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource:        corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/films"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = home.PersistentVolumes().Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
-	_, err = home.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, home.PersistentVolumeClaims(namespace), claim)
 	there := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
-	_, err = there.Create(t.Context(), fabric.NewClaim(namespace, "films", fabric.WestNow), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, there, fabric.NewClaim(namespace, "films", fabric.WestNow))
 	t.Cleanup(func() { _ = there.Delete(context.Background(), "films", metav1.DeleteOptions{}) })
 	podInWest(t, namespace, "player", "films")
 	player := podOf(t, namespace, "player")
-	_, err = bed.Home.Kubectl(t.Context(), "", "annotate", "pvc", "films", "-n", namespace, keys.UsableIn+"-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "annotate", "pvc", "films", "-n", namespace, keys.UsableIn+"-")
 
 	about := "claim " + namespace + "/films"
 	found := lodestone(t, "check-upgrade").ends(t, done).out

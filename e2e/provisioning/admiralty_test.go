@@ -60,9 +60,9 @@ func TestAClaimGetsItsVolumeThroughANodeOfAdmiralty(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, bed.HomeNodes.RemoveNode(context.WithoutCancel(t.Context()), node.Name)) })
 	}
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.Prefer(proxy(fabric.NewPod(namespace, "first", "data")), "admiralty-mars"))
-	require.Equal(t, "admiralty-west", awaitRunning(t, namespace, "first"))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.Prefer(proxy(fabric.NewPod(namespace, "first", "data")), "admiralty-mars"))
+	require.Equal(t, "admiralty-west", bed.AwaitRunning(t, namespace, "first"))
 	_, virtual := awaitBound(t, bed.Home, namespace, "data")
 	shadow, _ := awaitBound(t, bed.West, namespace, "data")
 	cluster, known := locality.OfVolume(virtual.Spec.NodeAffinity)
@@ -71,15 +71,15 @@ func TestAClaimGetsItsVolumeThroughANodeOfAdmiralty(t *testing.T) {
 	assert.Equal(t, shadow.UID, backingOf(t, virtual).UID)
 
 	deletePod(t, namespace, "first")
-	createPod(t, fabric.Prefer(proxy(fabric.NewPod(namespace, "second", "data")), "admiralty-mars"))
-	assert.Equal(t, "admiralty-west", awaitRunning(t, namespace, "second"))
+	bed.CreatePod(t, fabric.Prefer(proxy(fabric.NewPod(namespace, "second", "data")), "admiralty-mars"))
+	assert.Equal(t, "admiralty-west", bed.AwaitRunning(t, namespace, "second"))
 
 	// One that Admiralty has not changed, and that would rather be at home.
 	deletePod(t, namespace, "second")
 	third := fabric.Prefer(fabric.NewPod(namespace, "third", "data"), "home-1")
 	third.Spec.Tolerations = []corev1.Toleration{{Key: provider, Operator: corev1.TolerationOpExists}}
-	createPod(t, third)
-	assert.Contains(t, []string{"admiralty-west", fabric.WestNode}, awaitRunning(t, namespace, "third"))
+	bed.CreatePod(t, third)
+	assert.Contains(t, []string{"admiralty-west", fabric.WestNode}, bed.AwaitRunning(t, namespace, "third"))
 
 	_, same := awaitBound(t, bed.Home, namespace, "data")
 	assert.Equal(t, virtual.UID, same.UID)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -24,8 +25,8 @@ func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	bed.WestStorage.SetClaim(namespace, "data", never)
-	claim := createClaim(t, sized(fabric.NewClaim(namespace, "data", newClass(t, with(keys.RemoteClass, fabric.WestNow))), "1100Ki"))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	claim := bed.CreateClaim(t, sized(fabric.NewClaim(namespace, "data", newClass(t, with(keys.RemoteClass, fabric.WestNow))), "1100Ki"))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 
 	eventually(t, func() bool { return claimOf(t, bed.West, namespace, "data") != nil }, func() string { return "there is no shadow" })
 	consistently(t, func() bool { return volumeOf(t, bed.Home, twinOf(claim)) == nil }, "published before the real volume is there")
@@ -37,15 +38,15 @@ func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 	assert.Equal(t, "2Mi", virtual.Spec.Capacity.Storage().String(), "the real volume is larger than asked for")
 	assert.Equal(t, "2Mi", have.Status.Capacity.Storage().String())
 	assert.Equal(t, real.Name, virtual.Annotations[keys.BackingVolume])
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 }
 
 func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	bed.WestStorage.SetClaim(namespace, "data", never)
-	createClaim(t, sized(fabric.NewClaim(namespace, "data", fabric.Class), "1100Ki"))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.CreateClaim(t, sized(fabric.NewClaim(namespace, "data", fabric.Class), "1100Ki"))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 
 	_, early := awaitBound(t, bed.Home, namespace, "data")
 	assert.Equal(t, "1100Ki", early.Spec.Capacity.Storage().String())
@@ -53,7 +54,7 @@ func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 	assert.Equal(t, corev1.ClaimPending, claimOf(t, bed.West, namespace, "data").Status.Phase)
 
 	bed.WestStorage.ResetClaim(namespace, "data")
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	_, real := awaitBound(t, bed.West, namespace, "data")
 	eventually(t, func() bool {
 		virtual := volumeOf(t, bed.Home, early.Name)
@@ -66,9 +67,9 @@ func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	bed.WestStorage.SetClaim(namespace, "slow", never)
-	quick := createClaim(t, fabric.NewClaim(namespace, "quick", fabric.Class))
-	createClaim(t, fabric.NewClaim(namespace, "slow", newClass(t, with(keys.RemoteClass, fabric.WestNow))))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "quick", "slow")))
+	quick := bed.CreateClaim(t, fabric.NewClaim(namespace, "quick", fabric.Class))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "slow", newClass(t, with(keys.RemoteClass, fabric.WestNow))))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "quick", "slow")))
 	eventually(t, func() bool {
 		return claimOf(t, bed.West, namespace, "quick") != nil && claimOf(t, bed.West, namespace, "slow") != nil
 	}, func() string { return "there are not two shadows" })
@@ -78,7 +79,7 @@ func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
 	bed.WestStorage.ResetClaim(namespace, "slow")
 	awaitBound(t, bed.Home, namespace, "quick")
 	awaitBound(t, bed.Home, namespace, "slow")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	assert.Empty(t, warnings(t, namespace))
 }
 
@@ -89,23 +90,22 @@ func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
 	_, first, _ := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	shadows := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
 	hold := func(change string) {
-		_, err := shadows.Patch(context.Background(), "data", types.StrategicMergePatchType,
-			[]byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, shadows, "data", types.StrategicMergePatchType,
+			[]byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`))
 	}
 	hold("finalizers")
 	deletePod(t, namespace, "db")
 	deleteClaim(t, bed.Home, namespace, "data")
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
-	again := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "CreateFailed"),
 		"an earlier claim of that name is still being deleted")
 	assert.Equal(t, first.UID, claimOf(t, bed.West, namespace, "data").UID)
 
 	hold("$deleteFromPrimitiveList/finalizers")
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	shadow, _ := awaitBound(t, bed.West, namespace, "data")
 	assert.Equal(t, string(again.UID), shadow.Labels[keys.ClaimUID])
 }
@@ -151,11 +151,11 @@ func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
 	block := corev1.PersistentVolumeBlock
 	claim := sized(fabric.NewClaim(namespace, "data", class), "1100Ki")
 	claim.Spec.VolumeMode = &block
-	created := createClaim(t, claim)
+	created := bed.CreateClaim(t, claim)
 	pod := fabric.AtHome(fabric.NewPod(namespace, "db", "data"))
 	pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
-	createPod(t, pod)
-	awaitRunning(t, namespace, "db")
+	bed.CreatePod(t, pod)
+	bed.AwaitRunning(t, namespace, "db")
 
 	_, virtual := awaitBound(t, bed.Home, namespace, "data")
 	twin, behind := awaitBound(t, bed.Home, fabric.Storage, twinOf(created))
@@ -168,8 +168,7 @@ func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
 	assert.Equal(t, "home/"+fabric.Storage+"/"+twin.Name+"/"+string(twin.UID), virtual.Annotations[keys.Backing])
 	assert.Equal(t, string(created.UID), twin.Labels[keys.ClaimUID])
 	assert.Equal(t, namespace+"/data", twin.Annotations[keys.Claim])
-	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	require.NoError(t, err)
+	system := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), metav1.NamespaceSystem)
 	assert.Equal(t, string(system.UID)[:8], twin.Labels[keys.HomeID])
 }
 
@@ -182,17 +181,15 @@ func setDefault(t *testing.T, cluster *testbed.Cluster, class string, on bool) {
 	if on {
 		value = "true"
 	}
-	_, err := cluster.Client().StorageV1().StorageClasses().Patch(context.Background(), class, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"`+value+`"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, cluster.Client().StorageV1().StorageClasses(), class, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"`+value+`"}}}`))
 }
 
 // offers waits until home knows the default class of west; empty for none.
 func offers(t *testing.T, class string) {
 	t.Helper()
 	eventually(t, func() bool {
-		remote, err := bed.Remotes.Get(context.Background(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, "west")
 		have := ""
 		for _, offered := range remote.Status.StorageClasses {
 			if offered.Default {
@@ -205,12 +202,12 @@ func offers(t *testing.T, class string) {
 
 func TestChangedDefaultClassCountsForNewClaimsOnly(t *testing.T) {
 	namespace := newNamespace(t)
-	first := createClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
-	createClaim(t, fabric.NewClaim(namespace, "there", fabric.Class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "first")))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "far", "there")))
-	awaitRunning(t, namespace, "db")
-	awaitRunning(t, namespace, "far")
+	first := bed.CreateClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "there", fabric.Class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "first")))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "far", "there")))
+	bed.AwaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "far")
 	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(first))
 	shadow, _ := awaitBound(t, bed.West, namespace, "there")
 
@@ -222,12 +219,12 @@ func TestChangedDefaultClassCountsForNewClaimsOnly(t *testing.T) {
 		setDefault(t, cluster, classes[0], false)
 	}
 	offers(t, fabric.WestNow)
-	second := createClaim(t, fabric.NewClaim(namespace, "second", fabric.Class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "second")))
-	createClaim(t, fabric.NewClaim(namespace, "there2", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "far2", "there2")))
-	awaitRunning(t, namespace, "db2")
-	awaitRunning(t, namespace, "far2")
+	second := bed.CreateClaim(t, fabric.NewClaim(namespace, "second", fabric.Class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "second")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "there2", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "far2", "there2")))
+	bed.AwaitRunning(t, namespace, "db2")
+	bed.AwaitRunning(t, namespace, "far2")
 
 	assert.Equal(t, fabric.HomeNow, *claimOf(t, bed.Home, fabric.Storage, twinOf(second)).Spec.StorageClassName)
 	assert.Equal(t, fabric.WestNow, *claimOf(t, bed.West, namespace, "there2").Spec.StorageClassName)
@@ -243,15 +240,15 @@ func TestClaimWithoutAClassGetsTheVirtualDefault(t *testing.T) {
 	setDefault(t, bed.Home, fabric.HomeWait, false)
 	early := fabric.NewClaim(namespace, "early", "")
 	early.Spec.StorageClassName = nil
-	early = createClaim(t, early)
+	early = bed.CreateClaim(t, early)
 	require.Nil(t, early.Spec.StorageClassName)
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "early")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "early")))
 
 	isDefault := func(class *storagev1.StorageClass) {
 		class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 	}
 	older := newClass(t, isDefault, with(keys.LocalClass, fabric.HomeWait))
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	claim, _ := awaitBound(t, bed.Home, namespace, "early")
 	assert.Equal(t, older, *claim.Spec.StorageClassName)
 	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
@@ -261,7 +258,7 @@ func TestClaimWithoutAClassGetsTheVirtualDefault(t *testing.T) {
 	eventually(t, func() bool {
 		late := fabric.NewClaim(namespace, "late", "")
 		late.Spec.StorageClassName = nil
-		if late = createClaim(t, late); *late.Spec.StorageClassName == newer {
+		if late = bed.CreateClaim(t, late); *late.Spec.StorageClassName == newer {
 			return true
 		}
 		// The API server had not seen the class yet.
@@ -269,8 +266,8 @@ func TestClaimWithoutAClassGetsTheVirtualDefault(t *testing.T) {
 		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "late") })
 		return false
 	}, func() string { return "the newer default does not count" })
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "late")))
-	awaitRunning(t, namespace, "db2")
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db2", "late")))
+	bed.AwaitRunning(t, namespace, "db2")
 	claim, _ = awaitBound(t, bed.Home, namespace, "late")
 	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.Equal(t, fabric.HomeNow, *twin.Spec.StorageClassName)
@@ -281,9 +278,8 @@ func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
 	classes := bed.West.Client().StorageV1().StorageClasses()
 	t.Cleanup(func() { offers(t, fabric.WestWait) })
 	for _, name := range []string{fabric.WestWait, fabric.WestNow} {
-		class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		require.NoError(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		class := must.Get(t, classes, name)
+		must.Delete(t, classes, name)
 		t.Cleanup(func() {
 			class.ResourceVersion, class.UID = "", ""
 			_, err := classes.Create(context.Background(), class, metav1.CreateOptions{})
@@ -292,13 +288,13 @@ func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
 	}
 	offers(t, "")
 
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 
 	// A node that was chosen without the extender.
-	createClaim(t, selecting(fabric.NewClaim(namespace, "sent", fabric.Class), fabric.WestNode))
+	bed.CreateClaim(t, selecting(fabric.NewClaim(namespace, "sent", fabric.Class), fabric.WestNode))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "NoRealClass"), `cluster "west" has no default storage class`)
 	eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "sent").Annotations[keys.SelectedNode] == "" },
 		func() string { return "the claim still has its node" })
@@ -310,9 +306,9 @@ func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
 func TestEphemeralVolumeLivesAsLongAsItsPod(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.WithScratch(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), fabric.Class))
-	awaitRunning(t, namespace, "db")
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.WithScratch(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), fabric.Class))
+	bed.AwaitRunning(t, namespace, "db")
 	claim, virtual := awaitBound(t, bed.Home, namespace, "db-scratch")
 	twin, real := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.Equal(t, twin.UID, backingOf(t, virtual).UID)
@@ -331,15 +327,15 @@ func TestEphemeralVolumeIsRefusedOnTheNodeOfAnotherProgram(t *testing.T) {
 	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
-	createPod(t, fabric.WithScratch(preferWest(fabric.NewPod(namespace, "db")), fabric.Class))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"), "the extender knows a better one")
+	bed.CreatePod(t, fabric.WithScratch(preferWest(fabric.NewPod(namespace, "db")), fabric.Class))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"), "the extender knows a better one")
 
 	// A node that was chosen without the extender.
 	owner := podOf(t, namespace, "db")
 	claim := selecting(fabric.NewClaim(namespace, "sent", fabric.Class), fabric.WestNode)
 	claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: owner.Name, UID: owner.UID,
 		Controller: ptr.To(true)}}
-	createClaim(t, claim)
+	bed.CreateClaim(t, claim)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "sent", "EphemeralVolume"), `whose virtual node is not Lodestone's`)
 	eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "sent").Annotations[keys.SelectedNode] == "" },
 		func() string { return "the claim still has its node" })
@@ -365,7 +361,7 @@ func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
 			remove, err := fabric.MakeLocalVolume(t.Context(), test.cluster(), namespace)
 			t.Cleanup(remove)
 			require.NoError(t, err)
-			createClaim(t, selecting(fabric.NewClaim(namespace, "data", newClass(t, with(test.class, namespace))), test.node))
+			bed.CreateClaim(t, selecting(fabric.NewClaim(namespace, "data", newClass(t, with(test.class, namespace))), test.node))
 			awaitBound(t, bed.Home, namespace, "data")
 			for _, warning := range warnings(t, namespace) { // a controller manager that saw the claim before the local volume said so
 				assert.Contains(t, warning, "no volume plugin matched name: kubernetes.io/no-provisioner")
@@ -376,7 +372,7 @@ func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
 				[]byte(`{"status":{"conditions":[{"type":"Ready","status":"Unknown"}]}}`), metav1.PatchOptions{}, "status")
 			require.NoError(t, err)
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeNotReady"), "on no node that is ready there")
-			require.NoError(t, nodes.Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+			must.Delete(t, nodes, namespace)
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingNodeGone"), test.at(namespace))
 			eventually(t, func() bool {
 				condition := trouble(t, namespace, "data")
@@ -391,9 +387,9 @@ func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
 func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
-	node := awaitRunning(t, namespace, "db")
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	node := bed.AwaitRunning(t, namespace, "db")
 
 	_, virtual := awaitBound(t, bed.Home, namespace, "data")
 	twin, real := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
@@ -410,9 +406,9 @@ func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
 func TestClaimOfAPodInTheRemoteClusterGetsAShadowThere(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	require.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 
 	_, virtual := awaitBound(t, bed.Home, namespace, "data")
 	shadow, _ := awaitBound(t, bed.West, namespace, "data")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -54,9 +55,9 @@ func TestVirtualClassChoosesTheRealClass(t *testing.T) {
 			if row.wants != "" {
 				annotated(claim, keys.Class, row.wants)
 			}
-			claim = createClaim(t, claim)
-			createPod(t, row.place(fabric.NewPod(namespace, "db", "data")))
-			awaitRunning(t, namespace, "db")
+			claim = bed.CreateClaim(t, claim)
+			bed.CreatePod(t, row.place(fabric.NewPod(namespace, "db", "data")))
+			bed.AwaitRunning(t, namespace, "db")
 			if row.home != "" {
 				twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 				assert.Equal(t, row.home, *twin.Spec.StorageClassName)
@@ -75,11 +76,11 @@ func TestNamesOf253Characters(t *testing.T) {
 			t.Parallel()
 			namespace := newNamespace(t)
 			name := strings.Repeat("n", 253)
-			createClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
+			bed.CreateClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
 			pod := route.place(fabric.NewPod(namespace, "db", name))
 			pod.Spec.Volumes[0].Name = "data"
-			createPod(t, pod)
-			awaitRunning(t, namespace, "db")
+			bed.CreatePod(t, pod)
+			bed.AwaitRunning(t, namespace, "db")
 			_, virtual := awaitBound(t, bed.Home, namespace, name)
 			assert.NotNil(t, backingOf(t, virtual))
 
@@ -115,9 +116,9 @@ func TestAffinityOfTheRealVolumeIsKept(t *testing.T) {
 			}}},
 		},
 	})
-	createClaim(t, fabric.NewClaim(namespace, "data", newClass(t, with(keys.LocalClass, class))))
-	createPod(t, fabric.OnNode(fabric.NewPod(namespace, "db", "data"), "home-2"))
-	awaitRunning(t, namespace, "db")
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", newClass(t, with(keys.LocalClass, class))))
+	bed.CreatePod(t, fabric.OnNode(fabric.NewPod(namespace, "db", "data"), "home-2"))
+	bed.AwaitRunning(t, namespace, "db")
 
 	_, virtual := awaitBound(t, bed.Home, namespace, "data")
 	athome := corev1.NodeSelectorRequirement{Key: keys.Cluster, Operator: corev1.NodeSelectorOpDoesNotExist}
@@ -148,10 +149,10 @@ func TestClaimsThatAreNotOursAreLeftAlone(t *testing.T) {
 	prebound := fabric.NewClaim(namespace, "prebound", class)
 	prebound.Spec.VolumeName = namespace
 	claims := map[string]*corev1.PersistentVolumeClaim{
-		"of another class":          createClaim(t, selecting(fabric.NewClaim(namespace, "other", fabric.HomeWait), "home-1")),
-		"bound to a given volume":   createClaim(t, selecting(prebound, "home-1")),
-		"that no pod uses":          createClaim(t, fabric.NewClaim(namespace, "unused", class)),
-		"of a class that is absent": createClaim(t, selecting(fabric.NewClaim(namespace, "absent", "absent"), "home-1")),
+		"of another class":          bed.CreateClaim(t, selecting(fabric.NewClaim(namespace, "other", fabric.HomeWait), "home-1")),
+		"bound to a given volume":   bed.CreateClaim(t, selecting(prebound, "home-1")),
+		"that no pod uses":          bed.CreateClaim(t, fabric.NewClaim(namespace, "unused", class)),
+		"of a class that is absent": bed.CreateClaim(t, selecting(fabric.NewClaim(namespace, "absent", "absent"), "home-1")),
 	}
 	awaitBound(t, bed.Home, namespace, "other")
 	awaitBound(t, bed.Home, namespace, "prebound")
@@ -170,8 +171,7 @@ func TestClaimsThatAreNotOursAreLeftAlone(t *testing.T) {
 func createVolume(t *testing.T, cluster *testbed.Cluster, volume *corev1.PersistentVolume) {
 	t.Helper()
 	volumes := cluster.Client().CoreV1().PersistentVolumes()
-	_, err := volumes.Create(t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, volumes, volume)
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), volume.Name, metav1.DeleteOptions{}) })
 }
 
@@ -216,7 +216,7 @@ func (r route) backingIs(t *testing.T, claim *corev1.PersistentVolumeClaim, clas
 
 func removeClass(t *testing.T, cluster *testbed.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, cluster.Client().StorageV1().StorageClasses().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, cluster.Client().StorageV1().StorageClasses(), name)
 }
 
 // makeAnew makes a virtual class of a name that is free again.
@@ -262,8 +262,8 @@ func TestClassThatIsDeletedOrMadeAnewChangesNoVolume(t *testing.T) {
 				assert.Equal(t, row.before, have.Spec.PersistentVolumeReclaimPolicy)
 				assert.Equal(t, virtual.Spec.MountOptions, have.Spec.MountOptions)
 				deletePod(t, namespace, "db")
-				createPod(t, route.place(fabric.NewPod(namespace, "again", "data")))
-				awaitRunning(t, namespace, "again")
+				bed.CreatePod(t, route.place(fabric.NewPod(namespace, "again", "data")))
+				bed.AwaitRunning(t, namespace, "again")
 				assert.True(t, isKept(t, route.cluster(), route.storage(), b, real))
 
 				deletePod(t, namespace, "again")
@@ -293,8 +293,8 @@ func TestRealClassThatIsDeletedAndMadeAnew(t *testing.T) {
 			class := newClass(t, realClass(t, route, name, false))
 			virtual, b, real := served(t, namespace, class, route.place, route.cluster())
 			route.storage().SetClass(name, never)
-			waiting := createClaim(t, fabric.NewClaim(namespace, "waiting", class))
-			createPod(t, route.place(fabric.NewPod(namespace, "waits", "waiting")))
+			waiting := bed.CreateClaim(t, fabric.NewClaim(namespace, "waiting", class))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "waits", "waiting")))
 			old := route.backingIs(t, waiting, name)
 
 			removeClass(t, route.cluster(), name)
@@ -305,7 +305,7 @@ func TestRealClassThatIsDeletedAndMadeAnew(t *testing.T) {
 			assert.True(t, isKept(t, route.cluster(), route.storage(), b, real))
 			route.storage().ResetClass(name)
 			makeClass(t, route.cluster(), route.storage().Class(name, storagev1.VolumeBindingWaitForFirstConsumer))
-			awaitRunning(t, namespace, "waits")
+			bed.AwaitRunning(t, namespace, "waits")
 			_, other := awaitBound(t, bed.Home, namespace, "waiting")
 			assert.NotEqual(t, old.UID, backingOf(t, other).UID)
 
@@ -331,8 +331,8 @@ func TestWaitingClaimFollowsItsClassThatIsMadeAnew(t *testing.T) {
 			parameters := realClass(t, route, stuck, true)
 			goodParameters := realClass(t, route, good, false)
 			class := newClass(t, parameters)
-			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			first := route.backingIs(t, claim, stuck)
 
 			removeClass(t, bed.Home, class)
@@ -344,7 +344,7 @@ func TestWaitingClaimFollowsItsClassThatIsMadeAnew(t *testing.T) {
 
 			second := route.backingIs(t, claim, good)
 			assert.NotEqual(t, first.UID, second.UID)
-			awaitRunning(t, namespace, "db")
+			bed.AwaitRunning(t, namespace, "db")
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
 			removeAfter(t, route.cluster(), second.Namespace, second.Name)
 			t.Cleanup(func() {
@@ -367,8 +367,8 @@ func TestClassThatBindsAtOnceIsRefusedUntilItIsMended(t *testing.T) {
 			stuck := "stuck-" + namespace
 			parameters := realClass(t, route, stuck, true)
 			class := newClass(t, parameters)
-			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			b := route.backingIs(t, claim, stuck)
 			removeClass(t, bed.Home, class)
 			makeAnew(t, class, func(c *storagev1.StorageClass) {
@@ -381,7 +381,7 @@ func TestClassThatBindsAtOnceIsRefusedUntilItIsMended(t *testing.T) {
 			removeClass(t, bed.Home, class)
 			makeAnew(t, class, parameters)
 			route.storage().ResetClass(stuck)
-			awaitRunning(t, namespace, "db")
+			bed.AwaitRunning(t, namespace, "db")
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
 			assert.Equal(t, b.UID, backingOf(t, virtual).UID, "what waited is used")
 		})
@@ -420,8 +420,8 @@ func TestWaitingClaimThatIsDeletedLeavesNothing(t *testing.T) {
 				namespace := newNamespace(t)
 				stuck := "stuck-" + namespace
 				class := newClass(t, realClass(t, route, stuck, true))
-				claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-				createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+				claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+				bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 				b := route.backingIs(t, claim, stuck)
 				row.remove(t, namespace, class, stuck)
 

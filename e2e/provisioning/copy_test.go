@@ -55,9 +55,9 @@ func TestCopyOfAClaimIsMadeWhereItsSourceIs(t *testing.T) {
 				elsewhere = func(pod *corev1.Pod) *corev1.Pod { return fabric.Prefer(pod, "home-1") }
 			}
 			source := claimAndPod(t, namespace, class, route.place)
-			createClaim(t, copyOf(sized(fabric.NewClaim(namespace, "copy", class), "2Gi"), source.Name))
-			createPod(t, elsewhere(fabric.NewPod(namespace, "reader", "copy")))
-			awaitRunning(t, namespace, "reader")
+			bed.CreateClaim(t, copyOf(sized(fabric.NewClaim(namespace, "copy", class), "2Gi"), source.Name))
+			bed.CreatePod(t, elsewhere(fabric.NewPod(namespace, "reader", "copy")))
+			bed.AwaitRunning(t, namespace, "reader")
 			isCopy(t, namespace, "copy", "data", route.storage())
 			assert.Empty(t, warnings(t, namespace))
 
@@ -78,16 +78,16 @@ func TestPodsOfCopiesWaitForTheirSources(t *testing.T) {
 		t.Run(route.name, func(t *testing.T) {
 			t.Parallel()
 			namespace := newNamespace(t)
-			createClaim(t, copyOf(fabric.NewClaim(namespace, "third", fabric.Class), "second"))
-			createPod(t, fabric.NewPod(namespace, "three", "third"))
-			createClaim(t, copyOf(fabric.NewClaim(namespace, "second", fabric.Class), "first"))
-			createPod(t, fabric.NewPod(namespace, "two", "second"))
+			bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "third", fabric.Class), "second"))
+			bed.CreatePod(t, fabric.NewPod(namespace, "three", "third"))
+			bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "second", fabric.Class), "first"))
+			bed.CreatePod(t, fabric.NewPod(namespace, "two", "second"))
 			consistently(t, func() bool { return claimOf(t, bed.Home, namespace, "third").Annotations[keys.SelectedNode] == "" },
 				"the pod has a node")
-			createClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
-			createPod(t, route.place(fabric.NewPod(namespace, "one", "first")))
+			bed.CreateClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "one", "first")))
 			for _, pod := range []string{"one", "two", "three"} {
-				awaitRunning(t, namespace, pod)
+				bed.AwaitRunning(t, namespace, pod)
 			}
 			isCopy(t, namespace, "second", "first", route.storage())
 			isCopy(t, namespace, "third", "second", route.storage())
@@ -131,7 +131,7 @@ func TestCopyThatCannotBeMadeIsToldAndNeverEmpty(t *testing.T) {
 			if row.claim != nil {
 				row.claim(claim)
 			}
-			claim = createClaim(t, selecting(claim, row.node))
+			claim = bed.CreateClaim(t, selecting(claim, row.node))
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", row.reason), row.says)
 			if row.refused {
 				eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "copy").Annotations[keys.SelectedNode] == "" },
@@ -149,9 +149,9 @@ func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
 	testbed.NotInShort(t)
 	t.Parallel()
 	namespace := newNamespace(t)
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.HomeNow))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.HomeNow))
 	awaitBound(t, bed.Home, namespace, "data")
-	claim := createClaim(t, selecting(copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data"), "home-1"))
+	claim := bed.CreateClaim(t, selecting(copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data"), "home-1"))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "InvalidClaim"), "storage class of its source")
 	assert.Nil(t, claimOf(t, bed.Home, fabric.Storage, twinOf(claim)))
 
@@ -169,9 +169,9 @@ func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 	namespace := newNamespace(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.AtHome)
 	claim := copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data")
-	claim = createClaim(t, claim)
+	claim = bed.CreateClaim(t, claim)
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "reader", "copy")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "reader", "copy")))
 	eventually(t, func() bool { return claimOf(t, bed.Home, fabric.Storage, twinOf(claim)) != nil }, func() string {
 		return "there is no twin"
 	})
@@ -189,7 +189,7 @@ func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 		return second != nil && second.UID != first.UID
 	}, func() string { return "the twin is still to be a copy of what is gone" })
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
-	awaitRunning(t, namespace, "reader")
+	bed.AwaitRunning(t, namespace, "reader")
 	isCopy(t, namespace, "copy", "data", bed.HomeStorage)
 }
 
@@ -202,13 +202,13 @@ func TestNextProvisionerGoesOnWithCopiesAndWhatIsCarried(t *testing.T) {
 			class := newClass(t, with(keys.Carry, "*"))
 			source := claimAndPod(t, namespace, class, route.place)
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
-			claim := createClaim(t, copyOf(fabric.NewClaim(namespace, "copy", class), "data"))
+			claim := bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "copy", class), "data"))
 			in, name := namespace, "copy"
 			if route.cluster() == bed.Home {
 				in, name = fabric.Storage, twinOf(claim)
 			}
 			route.storage().SetClaim(in, name, never)
-			createPod(t, fabric.NewPod(namespace, "reader", "copy"))
+			bed.CreatePod(t, fabric.NewPod(namespace, "reader", "copy"))
 			eventually(t, func() bool { return claimOf(t, route.cluster(), in, name) != nil }, func() string { return "the copy is not on its way" })
 
 			stopProvisioner(t)
@@ -218,7 +218,7 @@ func TestNextProvisionerGoesOnWithCopiesAndWhatIsCarried(t *testing.T) {
 			route.storage().ResetClaim(in, name)
 			startProvisioner(t)
 
-			awaitRunning(t, namespace, "reader")
+			bed.AwaitRunning(t, namespace, "reader")
 			isCopy(t, namespace, "copy", "data", route.storage())
 			eventually(t, func() bool {
 				b := backingOf(t, virtual)

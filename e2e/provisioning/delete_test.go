@@ -15,6 +15,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 )
@@ -105,14 +106,13 @@ func TestDataIsNotDeletedWhileTheVolumeIsAttached(t *testing.T) {
 			namespace := newNamespace(t)
 			virtual, b, _ := served(t, namespace, fabric.Class, route.place, route.cluster())
 			attachments := bed.Home.Client().StorageV1().VolumeAttachments()
-			_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
+			must.Create(t, attachments, &storagev1.VolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Name: namespace},
 				Spec: storagev1.VolumeAttachmentSpec{
 					Attacher: "by.hand", NodeName: "home-2",
 					Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &virtual.Name},
 				},
-			}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			})
 			t.Cleanup(func() { _ = attachments.Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
 			deletePod(t, namespace, "db")
 			deleteClaim(t, bed.Home, namespace, "data")
@@ -123,7 +123,7 @@ func TestDataIsNotDeletedWhileTheVolumeIsAttached(t *testing.T) {
 				return b != nil && b.DeletionTimestamp == nil
 			}, "the backing claim was deleted under a node that uses it")
 
-			require.NoError(t, attachments.Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+			must.Delete(t, attachments, namespace)
 			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 			assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
 		})
@@ -137,7 +137,7 @@ func TestVolumeThatIsDeletedBeforeItsClaimLeaksNothing(t *testing.T) {
 			t.Parallel()
 			namespace := newNamespace(t)
 			virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-			require.NoError(t, bed.Home.Client().CoreV1().PersistentVolumes().Delete(t.Context(), virtual.Name, metav1.DeleteOptions{}))
+			must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumes(), virtual.Name)
 			consistently(t, func() bool {
 				b := claimOf(t, route.cluster(), b.Namespace, b.Name)
 				return b != nil && b.DeletionTimestamp == nil
@@ -221,7 +221,7 @@ func TestRetainedVolumeOutlivesItsClaimItsNamespaceAndItsObject(t *testing.T) {
 					func() string { return "the virtual volume is not released" })
 				consistently(t, func() bool { return isKept(t, route.cluster(), route.storage(), b, real) }, "a retained volume was touched")
 
-				require.NoError(t, volumes.Delete(t.Context(), virtual.Name, metav1.DeleteOptions{}))
+				must.Delete(t, volumes, virtual.Name)
 				awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 				consistently(t, func() bool { return isKept(t, route.cluster(), route.storage(), b, real) },
 					"a retained volume was touched when its object was deleted")
@@ -251,12 +251,12 @@ func TestRetainedShadowHoldsItsNameAndANewClaimGoesHome(t *testing.T) {
 	deleteClaim(t, bed.Home, namespace, "data")
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
-	again := createClaim(t, fabric.NewClaim(namespace, "data", class))
+	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
 	removeAfter(t, bed.Home, fabric.Storage, twinOf(again))
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), twinOf(again), metav1.DeleteOptions{}) })
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 	await.Event(t, bed.Home.Client(), namespace, "data", "ForeignClaim")
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	assert.True(t, isKept(t, bed.West, bed.WestStorage, b, real))
 }
 
@@ -279,11 +279,11 @@ func TestADataSourceThatKubernetesDropsGivesAnEmptyVolume(t *testing.T) {
 				claimAndPod(t, elsewhere, fabric.Class, route.place)
 				claim := fabric.NewClaim(namespace, "copy", fabric.Class)
 				change(claim, elsewhere)
-				made := createClaim(t, claim)
+				made := bed.CreateClaim(t, claim)
 				require.Nil(t, made.Spec.DataSource, "Kubernetes must drop what this test is about")
 				require.Nil(t, made.Spec.DataSourceRef, "Kubernetes must drop what this test is about")
-				createPod(t, route.place(fabric.NewPod(namespace, "db", "copy")))
-				awaitRunning(t, namespace, "db")
+				bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "copy")))
+				bed.AwaitRunning(t, namespace, "db")
 				volumes := slices.DeleteFunc(route.storage().Volumes(), func(v fakeprovisioner.Volume) bool {
 					return v.Claim != twinOf(made) && v.Namespace != namespace
 				})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -23,7 +24,7 @@ import (
 func unboundTwin(t *testing.T, namespace, name string) (claim, twin *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	bed.HomeStorage.SetClass(fabric.HomeWait, never)
-	claim = createClaim(t, selecting(fabric.NewClaim(namespace, name, fabric.Class), "home-1"))
+	claim = bed.CreateClaim(t, selecting(fabric.NewClaim(namespace, name, fabric.Class), "home-1"))
 	eventually(t, func() bool {
 		twin = claimOf(t, bed.Home, fabric.Storage, twinOf(claim))
 		return twin != nil && claimOf(t, bed.Home, namespace, name).Annotations[keys.StorageProvisioner] != ""
@@ -54,8 +55,7 @@ func madeFor(twin *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 func makeVolume(t *testing.T, volume *corev1.PersistentVolume) {
 	t.Helper()
 	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
-	_, err := volumes.Create(t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, volumes, volume)
 	t.Cleanup(func() {
 		_ = volumes.Delete(context.Background(), volume.Name, metav1.DeleteOptions{})
 		_, _ = volumes.Patch(context.Background(), volume.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
@@ -165,7 +165,7 @@ func TestPodsWaitIfTheTwinIsBoundToAnotherVolumeThanTheirs(t *testing.T) {
 	eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "data").Labels[keys.Moving] == keys.MovingNow }, func() string {
 		return "the claim is not locked"
 	})
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	consistently(t, func() bool {
 		pod := podOf(t, namespace, "db")
 		return pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -101,9 +102,8 @@ func TestRequestForMoreIsRefusedWhereTheRealClassDoesNotAllowIt(t *testing.T) {
 			require.ErrorContains(t, err, "the volume keeps its size: real storage class \""+fixed.Name+"\"")
 			require.ErrorContains(t, err, "does not allow expansion")
 
-			_, err = route.cluster().Client().StorageV1().StorageClasses().Patch(t.Context(), fixed.Name, types.MergePatchType,
-				[]byte(`{"allowVolumeExpansion":true}`), metav1.PatchOptions{})
-			require.NoError(t, err)
+			must.Patch(t, route.cluster().Client().StorageV1().StorageClasses(), fixed.Name, types.MergePatchType,
+				[]byte(`{"allowVolumeExpansion":true}`))
 			eventually(t, func() bool { return patchSize(t, bed.Home, namespace, "data", "2Gi") == nil }, func() string {
 				return "the claim must not ask for more"
 			})
@@ -278,11 +278,10 @@ func noConditions(t *testing.T, cluster *testbed.Cluster, namespace, name string
 func quota(t *testing.T, cluster *testbed.Cluster, namespace, size string) {
 	t.Helper()
 	quotas := cluster.Client().CoreV1().ResourceQuotas(namespace)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "storage"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse(size)}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	eventually(t, func() bool {
 		have, err := quotas.Get(t.Context(), "storage", metav1.GetOptions{})
 		_, counted := have.Status.Used[corev1.ResourceRequestsStorage]
@@ -294,7 +293,7 @@ func quota(t *testing.T, cluster *testbed.Cluster, namespace, size string) {
 func nfsVolume(t *testing.T, class, size string) string {
 	t.Helper()
 	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
-	_, err := volumes.Create(t.Context(), &corev1.PersistentVolume{
+	must.Create(t, volumes, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: class},
 		Spec: corev1.PersistentVolumeSpec{
 			StorageClassName: class, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
@@ -302,8 +301,7 @@ func nfsVolume(t *testing.T, class, size string) string {
 			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/data"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), class, metav1.DeleteOptions{}) })
 	return class
 }
@@ -316,15 +314,15 @@ func TestExpansionGoesOnWhenProvisionersAreKilled(t *testing.T) {
 	const count = 12
 	name := func(i int) string { return fmt.Sprintf("data-%d", i) }
 	for i := range count {
-		createClaim(t, fabric.NewClaim(namespace, name(i), fabric.Class))
+		bed.CreateClaim(t, fabric.NewClaim(namespace, name(i), fabric.Class))
 		place := fabric.AtHome
 		if i%3 != 0 {
 			place = fabric.InWest
 		}
-		createPod(t, place(fabric.NewPod(namespace, name(i), name(i))))
+		bed.CreatePod(t, place(fabric.NewPod(namespace, name(i), name(i))))
 	}
 	for i := range count {
-		awaitRunning(t, namespace, name(i))
+		bed.AwaitRunning(t, namespace, name(i))
 	}
 	stopProvisioner(t)
 	t.Cleanup(func() { startProvisioner(t) })
@@ -369,9 +367,8 @@ func attributesClass(t *testing.T, driver string, clusters ...*testbed.Cluster) 
 	name := "attributes-" + rand.String(8)
 	for _, cluster := range clusters {
 		classes := cluster.Client().StorageV1().VolumeAttributesClasses()
-		_, err := classes.Create(t.Context(), &storagev1.VolumeAttributesClass{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver, Parameters: map[string]string{"iops": "100"}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, classes, &storagev1.VolumeAttributesClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver, Parameters: map[string]string{"iops": "100"}})
 	}
 	return name
 }
@@ -385,9 +382,9 @@ func TestAttributesClassGoesToTheBackingClaim(t *testing.T) {
 			name := attributesClass(t, route.storage().Name(), route.cluster())
 			claim := fabric.NewClaim(namespace, "data", newClass(t))
 			claim.Spec.VolumeAttributesClassName = &name
-			createClaim(t, claim)
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			awaitRunning(t, namespace, "db")
+			bed.CreateClaim(t, claim)
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.AwaitRunning(t, namespace, "db")
 			have, virtual := awaitBound(t, bed.Home, namespace, "data")
 			b := backingOf(t, virtual)
 			assert.Equal(t, name, ptr.Deref(b.Spec.VolumeAttributesClassName, ""))
@@ -407,9 +404,9 @@ func TestAttributesClassMustExistWhereTheVolumeIs(t *testing.T) {
 	awaitCapacity(t, class, fabric.WestNode)
 	claim := fabric.NewClaim(namespace, "data", class)
 	claim.Spec.VolumeAttributesClassName = &name
-	claim = createClaim(t, claim)
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	claim = bed.CreateClaim(t, claim)
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NoAttributesClass"), name)
 	assert.Nil(t, claimOf(t, bed.West, namespace, "data"), "nothing was made there")
 	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
@@ -422,9 +419,9 @@ func TestAttributesOfARemoteVolumeAreChanged(t *testing.T) {
 	silver, gold := attributesClass(t, bed.WestStorage.Name(), bed.West), attributesClass(t, bed.WestStorage.Name(), bed.West)
 	claim := fabric.NewClaim(namespace, "data", newClass(t))
 	claim.Spec.VolumeAttributesClassName = &silver
-	claim = createClaim(t, claim)
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	claim = bed.CreateClaim(t, claim)
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.AwaitRunning(t, namespace, "db")
 
 	wanting := func(name string) map[string]any {
 		return map[string]any{"spec": map[string]any{"volumeAttributesClassName": name}}

@@ -1,7 +1,6 @@
 package provisioning
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -33,7 +33,7 @@ func spread(t *testing.T, namespace string) {
 			LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: corev1.LabelTopologyZone,
 		}}}}
 	claim := fabric.NewClaim("", "data", fabric.Class)
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, bed.Home.Client().AppsV1().StatefulSets(namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To(int32(2)), ServiceName: "db", PodManagementPolicy: appsv1.ParallelPodManagement,
@@ -41,29 +41,26 @@ func spread(t *testing.T, namespace string) {
 			Template:             corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
 			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{*claim},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 func scale(t *testing.T, namespace string, replicas int) {
 	t.Helper()
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Patch(t.Context(), "db", types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().AppsV1().StatefulSets(namespace), "db", types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
 }
 
 func cordon(t *testing.T, node string, on bool) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Nodes().Patch(context.Background(), node, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Nodes(), node, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on))
 }
 
 // TestPodsFollowTheirVolumes cordons nodes that other tests use, so it runs alone.
 func TestPodsFollowTheirVolumes(t *testing.T) {
 	namespace := newNamespace(t)
 	spread(t, namespace)
-	nodeOf := map[string]string{"db-0": awaitRunning(t, namespace, "db-0"), "db-1": awaitRunning(t, namespace, "db-1")}
+	nodeOf := map[string]string{"db-0": bed.AwaitRunning(t, namespace, "db-0"), "db-1": bed.AwaitRunning(t, namespace, "db-1")}
 	remote, local := "db-0", "db-1"
 	if nodeOf["db-1"] == fabric.WestNode {
 		remote, local = local, remote
@@ -80,7 +77,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 			cordon(t, nodeOf[replica], true)
 			t.Cleanup(func() { cordon(t, nodeOf[replica], false) })
 			first := podOf(t, namespace, replica)
-			require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), replica, metav1.DeleteOptions{}))
+			must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), replica)
 			eventually(t, func() bool {
 				pod := podOf(t, namespace, replica)
 				return pod != nil && pod.UID != first.UID
@@ -91,7 +88,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 			}, "the pod must wait for the node of its volume")
 
 			cordon(t, nodeOf[replica], false)
-			assert.Equal(t, nodeOf[replica], awaitRunning(t, namespace, replica))
+			assert.Equal(t, nodeOf[replica], bed.AwaitRunning(t, namespace, replica))
 		})
 	}
 
@@ -102,7 +99,7 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 		}
 		scale(t, namespace, 2)
 		for replica, node := range nodeOf {
-			assert.Equal(t, node, awaitRunning(t, namespace, replica))
+			assert.Equal(t, node, bed.AwaitRunning(t, namespace, replica))
 		}
 		_, same := awaitBound(t, bed.Home, namespace, "data-"+remote)
 		assert.Equal(t, there.UID, same.UID)
@@ -134,9 +131,9 @@ func TestLabelsAndAnnotationsThatTheClassListsAreCarried(t *testing.T) {
 			claim := annotated(annotated(fabric.NewClaim(namespace, "data", newClass(t, with(keys.Carry, "team,backup/*"))), "backup/daily", "yes"),
 				"note", "mine")
 			claim.Labels = map[string]string{"team": "a", "app": "db"}
-			claim = createClaim(t, claim)
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			awaitRunning(t, namespace, "db")
+			claim = bed.CreateClaim(t, claim)
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.AwaitRunning(t, namespace, "db")
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
 			first := backingOf(t, virtual)
 			assert.Equal(t, "a", first.Labels["team"])
@@ -168,20 +165,18 @@ func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
 	namespace := newNamespace(t)
 	name := newClass(t, with(keys.Carry, "team"))
 	claim := annotated(fabric.NewClaim(namespace, "data", name), "team", "a")
-	createClaim(t, claim)
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	bed.CreateClaim(t, claim)
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.AwaitRunning(t, namespace, "db")
 	assert.Equal(t, "a", claimOf(t, bed.West, namespace, "data").Annotations["team"])
 
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	class, err := classes.Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	require.NoError(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	class := must.Get(t, classes, name)
+	must.Delete(t, classes, name)
 	consistently(t, func() bool { return claimOf(t, bed.West, namespace, "data").Annotations["team"] == "a" },
 		"it is taken off without a class")
 	class.ObjectMeta, class.Parameters = metav1.ObjectMeta{Name: name}, nil
-	_, err = classes.Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, classes, class)
 	eventually(t, func() bool {
 		shadow := claimOf(t, bed.West, namespace, "data")
 		return shadow.Annotations["team"] == "" && shadow.Annotations[keys.Carried] == ""
@@ -200,13 +195,13 @@ func TestAccessAndVolumeModesArePassedOn(t *testing.T) {
 					namespace := newNamespace(t)
 					claim := fabric.NewClaim(namespace, "data", fabric.Class)
 					claim.Spec.AccessModes, claim.Spec.VolumeMode = []corev1.PersistentVolumeAccessMode{access}, &mode
-					createClaim(t, claim)
+					bed.CreateClaim(t, claim)
 					pod := route.place(fabric.NewPod(namespace, "db", "data"))
 					if mode == corev1.PersistentVolumeBlock {
 						pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
 					}
-					createPod(t, pod)
-					awaitRunning(t, namespace, "db")
+					bed.CreatePod(t, pod)
+					bed.AwaitRunning(t, namespace, "db")
 					_, virtual := awaitBound(t, bed.Home, namespace, "data")
 					b := backingOf(t, virtual)
 					_, real := awaitBound(t, route.cluster(), b.Namespace, b.Name)
@@ -243,8 +238,8 @@ func TestClaimSaysWhatTheRealStorageSays(t *testing.T) {
 			row.route.storage().SetClass(real, fakeprovisioner.Behavior{Refuse: refusal})
 			t.Cleanup(func() { row.route.storage().ResetClass(real) })
 			makeClass(t, row.route.cluster(), row.route.storage().Class(real, row.mode))
-			createClaim(t, fabric.NewClaim(namespace, "data", newClass(t, row.route.named(real))))
-			createPod(t, row.route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.CreateClaim(t, fabric.NewClaim(namespace, "data", newClass(t, row.route.named(real))))
+			bed.CreatePod(t, row.route.place(fabric.NewPod(namespace, "db", "data")))
 
 			told := ""
 			eventually(t, func() bool {

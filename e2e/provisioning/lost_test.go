@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
@@ -38,9 +39,8 @@ func TestClaimWhoseRealVolumeIsDeletedSaysSoUntilItIsThereAgain(t *testing.T) {
 			cluster := route.cluster()
 			virtual, b, real := served(t, namespace, fabric.Class, route.place, cluster)
 			volumes := cluster.Client().CoreV1().PersistentVolumes()
-			require.NoError(t, volumes.Delete(t.Context(), real.Name, metav1.DeleteOptions{}))
-			_, err := volumes.Patch(t.Context(), real.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			require.NoError(t, err)
+			must.Delete(t, volumes, real.Name)
+			must.Patch(t, volumes, real.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
 			told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingLost")
 			assert.Contains(t, told, "has lost its real volume \""+real.Name+"\"")
@@ -66,10 +66,9 @@ func TestClaimWhoseRealVolumeIsDeletedSaysSoUntilItIsThereAgain(t *testing.T) {
 			assert.True(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "the data is gone")
 
 			// As its administrator is told to: the volume again, as it was.
-			_, err = volumes.Create(t.Context(), &corev1.PersistentVolume{
+			must.Create(t, volumes, &corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: real.Name, Labels: real.Labels, Annotations: real.Annotations}, Spec: real.Spec,
-			}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			})
 			eventually(t, func() bool { return trouble(t, namespace, "data") == nil }, func() string {
 				return "the claim still says that something is wrong"
 			})
@@ -119,8 +118,7 @@ func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
 	claim, _ := awaitBound(t, bed.Home, namespace, "data")
 	assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
 	eventually(t, func() bool {
-		remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, "west")
 		health := remote.Status.VolumeHealth
 		return health != nil && slices.ContainsFunc(health.Troubles, func(trouble v1alpha1.VolumeTrouble) bool {
 			return trouble.Reason == "BackingDeleted" && trouble.Volumes > 0
@@ -148,18 +146,17 @@ func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
 	assert.Equal(t, corev1.ClaimBound, claimOf(t, bed.Home, namespace, "data").Status.Phase)
 
 	// New claims of that namespace find another place meanwhile.
-	createClaim(t, fabric.NewClaim(namespace, "more", fabric.Class))
-	createPod(t, preferWest(fabric.NewPod(namespace, "web", "more")))
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "web"))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "more", fabric.Class))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "web", "more")))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "web"))
 
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "db")
 	deleteClaim(t, bed.Home, namespace, "data")
 
 	// Home's rights went with the namespace, so its owner must let the claim go.
 	assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "ReleaseFailed"), "must take finalizer "+keys.BackingFinalizer+" off the claim")
-	_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.StrategicMergePatchType,
-		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+keys.BackingFinalizer+`"]}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "data", types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+keys.BackingFinalizer+`"]}}`))
 	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 	awaitNamespaceGone(t, bed.West, namespace)
 	assert.False(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))
@@ -207,8 +204,8 @@ func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 	assert.Contains(t, now.Finalizers, keys.BackingFinalizer)
 	assert.Equal(t, real.Spec.PersistentVolumeReclaimPolicy, volumeOf(t, bed.West, real.Name).Spec.PersistentVolumeReclaimPolicy)
 
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "again", "data")))
-	awaitRunning(t, namespace, "again")
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "again", "data")))
+	bed.AwaitRunning(t, namespace, "again")
 	deletePod(t, namespace, "again")
 	deleteClaim(t, bed.Home, namespace, "data")
 	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
@@ -219,13 +216,13 @@ func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	deleteClaim(t, bed.Home, old.Namespace, old.Name)
 	twin := healed(t, virtual, old, real)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingHealed"), real.Name)
 	assert.Equal(t, corev1.PodRunning, podOf(t, namespace, "db").Status.Phase, "the pod did not notice")
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "later", "data")))
-	awaitRunning(t, namespace, "later")
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "later", "data")))
+	bed.AwaitRunning(t, namespace, "later")
 
 	// A second time, and then the user's own deletion ends it all.
 	deleteClaim(t, bed.Home, twin.Namespace, twin.Name)

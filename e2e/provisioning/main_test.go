@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -68,41 +68,9 @@ func TestMain(m *testing.M) {
 // newNamespace makes a namespace in both clusters that home may use in west.
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	testbed.Require(t)
-	namespace := testbed.Namespace(t, bed.Home, bed.West)
-	require.NoError(t, bed.Bind(t.Context(), namespace))
-	t.Cleanup(func() { deletePodsAndClaims(namespace) })
+	namespace := bed.Namespace(t)
+	bed.EmptyAfter(t, namespace)
 	return namespace
-}
-
-// deletePodsAndClaims deletes the pods and claims of a namespace and waits a while for
-// what is behind them in west: with the namespace there home's rights go, too.
-func deletePodsAndClaims(namespace string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	home, west := bed.Home.Client().CoreV1(), bed.West.Client().CoreV1()
-	_ = home.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	_ = home.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
-	for ctx.Err() == nil {
-		left, err := west.PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: keys.ClaimUID})
-		if err == nil && len(left.Items) == 0 {
-			return
-		}
-		time.Sleep(await.Often)
-	}
-}
-
-func createClaim(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
-	t.Helper()
-	created, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return created
-}
-
-func createPod(t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
 }
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
@@ -134,19 +102,6 @@ func awaitBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) 
 	volume := volumeOf(t, cluster, claim.Spec.VolumeName)
 	require.NotNil(t, volume)
 	return claim, volume
-}
-
-// awaitRunning waits until a pod runs and returns the name of its node.
-func awaitRunning(t *testing.T, namespace, name string) string {
-	t.Helper()
-	var pod *corev1.Pod
-	eventually(t, func() bool {
-		pod = podOf(t, namespace, name)
-		return pod != nil && pod.Status.Phase == corev1.PodRunning
-	}, func() string {
-		return fmt.Sprintf("pod %s/%s does not run\nevents: %v", namespace, name, await.Events(t, bed.Home.Client(), namespace))
-	})
-	return pod.Spec.NodeName
 }
 
 func eventually(t *testing.T, done func() bool, otherwise func() string) {
@@ -253,11 +208,9 @@ func newClass(t *testing.T, changes ...func(*storagev1.StorageClass)) string {
 // has for a node: until then it gives the node no pod with a claim of the class.
 func awaitCapacity(t *testing.T, class, name string) {
 	t.Helper()
-	node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	node := must.Get(t, bed.Home.Client().CoreV1().Nodes(), name)
 	await.Until(t, "the room of class "+class+" is told for node "+name, func() bool {
-		capacities, err := bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		capacities := must.List(t, bed.Home.Client().StorageV1().CSIStorageCapacities(fabric.System))
 		return slices.ContainsFunc(capacities.Items, func(c storagev1.CSIStorageCapacity) bool {
 			reach, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
 			require.NoError(t, err)
@@ -269,8 +222,7 @@ func awaitCapacity(t *testing.T, class, name string) {
 func makeClass(t *testing.T, cluster *testbed.Cluster, class *storagev1.StorageClass) string {
 	t.Helper()
 	classes := cluster.Client().StorageV1().StorageClasses()
-	_, err := classes.Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, classes, class)
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), class.Name, metav1.DeleteOptions{}) })
 	return class.Name
 }
@@ -311,18 +263,18 @@ func annotated(claim *corev1.PersistentVolumeClaim, key, value string) *corev1.P
 
 func deletePod(t *testing.T, namespace, name string) {
 	t.Helper()
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 	awaitAbsent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, name) })
 }
 
 func deleteClaim(t *testing.T, cluster *testbed.Cluster, namespace, name string) {
 	t.Helper()
-	require.NoError(t, cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, cluster.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 func deleteNamespace(t *testing.T, cluster *testbed.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, cluster.Client().CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, cluster.Client().CoreV1().Namespaces(), name)
 }
 
 // awaitNamespaceGone waits until a namespace is gone.
@@ -353,9 +305,9 @@ func removeAfter(t *testing.T, cluster *testbed.Cluster, namespace, name string)
 // the pod runs.
 func claimAndPod(t *testing.T, namespace, class string, place func(*corev1.Pod) *corev1.Pod) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-	createPod(t, place(fabric.NewPod(namespace, "db", "data")))
-	awaitRunning(t, namespace, "db")
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreatePod(t, place(fabric.NewPod(namespace, "db", "data")))
+	bed.AwaitRunning(t, namespace, "db")
 	return claim
 }
 

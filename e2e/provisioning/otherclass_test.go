@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -28,10 +29,10 @@ func TestASchedulerWithoutTheExtenderDoesNotWaitForAVolumeThatNobodyMakes(t *tes
 		ObjectMeta: metav1.ObjectMeta{Name: "plain-" + rand.String(8)}, Provisioner: "disk.example.com",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	})
-	createClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
 	pod := preferWest(fabric.NewPod(namespace, "db", "data"))
 	pod.Spec.SchedulerName = unasked
-	createPod(t, pod)
+	bed.CreatePod(t, pod)
 	message := await.Event(t, bed.Home.Client(), namespace, "data", "ClaimStaysHome")
 	assert.Contains(t, message, "another node is to be chosen than west, which stands for cluster west, where storage class "+class+
 		" makes no volumes: have kube-scheduler ask Lodestone's extender")
@@ -39,9 +40,8 @@ func TestASchedulerWithoutTheExtenderDoesNotWaitForAVolumeThatNobodyMakes(t *tes
 	await.Event(t, bed.Home.Client(), namespace, "db", "FailedScheduling")
 
 	// A choice stays that somebody has said is right.
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+keys.UsableIn+`":"west"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+keys.UsableIn+`":"west"}}}`))
 	await.Until(t, "the claim has its node again", func() bool {
 		return claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode] == fabric.WestNode
 	})

@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -77,9 +78,7 @@ func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
 			setUp: func(t *testing.T) string {
 				t.Helper()
 				namespace := newNamespace(t)
-				_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-					fabric.NewClaim(namespace, "data", fabric.WestNow), metav1.CreateOptions{})
-				require.NoError(t, err)
+				must.Create(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.WestNow))
 				return namespace
 			},
 			reason: "ForeignClaim", says: "does not belong to this one",
@@ -89,11 +88,11 @@ func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
 			t.Parallel()
 			namespace := refusal.setUp(t)
 			before := claimOf(t, bed.West, namespace, "data")
-			claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-			createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+			bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", refusal.reason), refusal.says)
-			assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+			assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 			awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 			after := claimOf(t, bed.West, namespace, "data")
 			if before == nil {
@@ -114,11 +113,11 @@ func TestClaimsOfOnePodGoHomeTogetherWhenOneIsRefused(t *testing.T) {
 	limitClaims(t, namespace, "1")
 	var claims []*corev1.PersistentVolumeClaim
 	for _, name := range []string{"one", "two", "three"} {
-		claims = append(claims, createClaim(t, fabric.NewClaim(namespace, name, fabric.Class)))
+		claims = append(claims, bed.CreateClaim(t, fabric.NewClaim(namespace, name, fabric.Class)))
 	}
-	createPod(t, preferWest(fabric.NewPod(namespace, "db", "one", "two", "three")))
+	bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "one", "two", "three")))
 
-	assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	for _, claim := range claims {
 		awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 		assert.Nil(t, claimOf(t, bed.West, namespace, claim.Name))
@@ -129,12 +128,12 @@ func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	twins := watchClaims(t, bed.Home, fabric.Storage)
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), fakeprovisioner.Behavior{FullNodes: []string{"home-1"}})
-	createPod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), "home-1"))
+	bed.CreatePod(t, fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), "home-1"))
 
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NoCapacity"), `"home-1"`)
-	assert.Equal(t, "home-2", awaitRunning(t, namespace, "db"))
+	assert.Equal(t, "home-2", bed.AwaitRunning(t, namespace, "db"))
 	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.Equal(t, "home-2", twin.Annotations[keys.SelectedNode])
 	assert.Len(t, twins(twinOf(claim)), 2)
@@ -143,12 +142,12 @@ func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
 func TestPodWaitsAtHomeUntilThereIsRoom(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), fakeprovisioner.Behavior{FullNodes: []string{fakeprovisioner.EveryNode}})
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	await.Event(t, bed.Home.Client(), namespace, "data", "NoCapacity")
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 }
 
 // TestBadInputIsToldOnTheClaimAndChangesNothing gives claims a node by hand: for
@@ -167,11 +166,10 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 	templated.Parameters = map[string]string{"path": "/${pvc.namespace}"}
 	makeClass(t, bed.Home, templated)
 	// No kubelet plays this node, and no pod can go there.
-	_, err := bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+	must.Create(t, bed.Home.Client().CoreV1().Nodes(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "east", Labels: map[string]string{keys.Cluster: "east"}},
 		Spec:       corev1.NodeSpec{Unschedulable: true},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "east", metav1.DeleteOptions{})
 	})
@@ -233,7 +231,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 			if node == "" {
 				node = "home-1"
 			}
-			claim = createClaim(t, selecting(claim, node))
+			claim = bed.CreateClaim(t, selecting(claim, node))
 
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", row.reason), row.says)
 			if row.refused {
@@ -255,12 +253,12 @@ func TestInvalidClassIsTakenUpOnceItIsMended(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	class := newClass(t, with(keys.LocalClass, "later-"+namespace))
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	await.Event(t, bed.Home.Client(), namespace, "data", "NoRealClass")
 
 	makeClass(t, bed.Home, bed.HomeStorage.Class("later-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))
-	awaitRunning(t, namespace, "db")
+	bed.AwaitRunning(t, namespace, "db")
 	awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 }
 
@@ -275,11 +273,11 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 		Name: node, Labels: map[string]string{"disk": "spare"}, Drivers: map[string]int32{"disk.home.test": 0},
 		Taints: []corev1.Taint{{Key: "spare", Effect: corev1.TaintEffectNoSchedule}},
 	}))
-	claim := createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
 	pod := fabric.Prefer(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), node)
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: "spare", Operator: corev1.TolerationOpExists})
-	createPod(t, pod)
+	bed.CreatePod(t, pod)
 	eventually(t, func() bool {
 		twin := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))
 		return twin != nil && twin.Annotations[keys.SelectedNode] == node
@@ -288,7 +286,7 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 	require.NoError(t, bed.HomeNodes.RemoveNode(t.Context(), node))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NodeGone"), node)
 	bed.HomeStorage.ResetClaim(fabric.Storage, twinOf(claim))
-	assert.NotEqual(t, node, awaitRunning(t, namespace, "db"))
+	assert.NotEqual(t, node, bed.AwaitRunning(t, namespace, "db"))
 	twin, _ := awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 	assert.NotEqual(t, node, twin.Annotations[keys.SelectedNode])
 	for _, warning := range warnings(t, namespace) {
@@ -302,7 +300,7 @@ func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
 func refuse(t *testing.T, cluster *testbed.Cluster, name, resourceName, condition string, probe func(context.Context) error) (undo func()) {
 	t.Helper()
 	api := cluster.Client().AdmissionregistrationV1()
-	_, err := api.ValidatingAdmissionPolicies().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicy{
+	must.Create(t, api.ValidatingAdmissionPolicies(), &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: ptr.To(admissionv1.Fail),
@@ -315,14 +313,12 @@ func refuse(t *testing.T, cluster *testbed.Cluster, name, resourceName, conditio
 			MatchConditions: []admissionv1.MatchCondition{{Name: "chosen", Expression: condition}},
 			Validations:     []admissionv1.Validation{{Expression: "false", Message: "the owner of this cluster says no"}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = api.ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{
+	})
+	must.Create(t, api.ValidatingAdmissionPolicyBindings(), &admissionv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name,
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	undo = func() {
 		_ = api.ValidatingAdmissionPolicyBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
 		_ = api.ValidatingAdmissionPolicies().Delete(context.Background(), name, metav1.DeleteOptions{})
@@ -346,22 +342,19 @@ func refuseClaims(t *testing.T, namespace string) {
 func limitClaims(t *testing.T, namespace, most string) {
 	t.Helper()
 	quotas := bed.West.Client().CoreV1().ResourceQuotas(namespace)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+	must.Create(t, quotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "claims"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePersistentVolumeClaims: resource.MustParse(most)}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	eventually(t, func() bool {
-		quota, err := quotas.Get(t.Context(), "claims", metav1.GetOptions{})
-		require.NoError(t, err)
+		quota := must.Get(t, quotas, "claims")
 		return len(quota.Status.Used) > 0
 	}, func() string { return "the quota is not in force" })
 }
 
 func offload(t *testing.T, namespace string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", namespace, "lodestone.dev/offload=enabled")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "namespace", namespace, "lodestone.dev/offload=enabled")
 }
 
 // ofClass is the name of the quota of what claims of a class ask for together.
@@ -379,9 +372,7 @@ func limitTo(t *testing.T, cluster *testbed.Cluster, namespace string, hard core
 		name += "-" + rand.String(6)
 		t.Cleanup(func() { _ = quotas.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	}
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, quotas, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard}})
 	eventually(t, func() bool {
 		have, err := quotas.Get(t.Context(), name, metav1.GetOptions{})
 		return err == nil && len(have.Status.Used) == len(hard)
@@ -393,10 +384,9 @@ func limitTo(t *testing.T, cluster *testbed.Cluster, namespace string, hard core
 func bounds(t *testing.T, namespace string, item corev1.LimitRangeItem) {
 	t.Helper()
 	item.Type = corev1.LimitTypePersistentVolumeClaim
-	_, err := bed.West.Client().CoreV1().LimitRanges(namespace).Create(t.Context(), &corev1.LimitRange{
+	must.Create(t, bed.West.Client().CoreV1().LimitRanges(namespace), &corev1.LimitRange{
 		ObjectMeta: metav1.ObjectMeta{Name: "sizes"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	eventually(t, func() bool {
 		_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
 			fabric.NewClaim(namespace, "probe", fabric.WestNow), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -445,13 +435,13 @@ func TestClaimGoesHomeWhereQuotasAndLimitsOfTheRemoteNamespaceDoNotAllowIt(t *te
 				test.limit(t, namespace)
 				virtual := newClass(t, with(keys.RemoteClass, class))
 				awaitCapacity(t, virtual, fabric.WestNode)
-				claim := createClaim(t, fabric.NewClaim(namespace, "data", virtual))
-				createPod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
+				claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", virtual))
+				bed.CreatePod(t, preferWest(fabric.NewPod(namespace, "db", "data")))
 				told := await.Event(t, bed.Home.Client(), namespace, "data", test.reason)
 				for _, says := range test.says {
 					assert.Contains(t, told, says)
 				}
-				assert.NotEqual(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+				assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 				awaitBound(t, bed.Home, fabric.Storage, twinOf(claim))
 				assert.Nil(t, claimOf(t, bed.West, namespace, "data"))
 			})
@@ -464,13 +454,12 @@ func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	limitTo(t, bed.West, namespace, corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("512Mi")})
-	createClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "QuotaExceeded"), "storage-limit")
-	_, err := bed.West.Kubectl(t.Context(), "", "patch", "resourcequota", "-n", namespace, "storage-limit", "-p",
+	must.Kubectl(t, bed.West, "", "patch", "resourcequota", "-n", namespace, "storage-limit", "-p",
 		`{"spec":{"hard":{"requests.storage":"1Gi"}}}`)
-	require.NoError(t, err)
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	awaitBound(t, bed.West, namespace, "data")
 }
 
@@ -481,15 +470,15 @@ func TestClaimGoesElsewhereWhenTheQuotaOfTheStorageNamespaceLeavesNoRoom(t *test
 	real := makeClass(t, bed.Home, bed.HomeStorage.Class("limited-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))
 	limitTo(t, bed.Home, fabric.Storage, corev1.ResourceList{ofClass(real): resource.MustParse("1Gi")})
 	class := newClass(t, with(keys.LocalClass, real))
-	createClaim(t, fabric.NewClaim(namespace, "first", class))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "first")))
-	awaitRunning(t, namespace, "one")
-	createClaim(t, fabric.NewClaim(namespace, "data", class))
-	createPod(t, fabric.Prefer(fabric.NewPod(namespace, "db", "data"), "home-1"))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "first", class))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "first")))
+	bed.AwaitRunning(t, namespace, "one")
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+	bed.CreatePod(t, fabric.Prefer(fabric.NewPod(namespace, "db", "data"), "home-1"))
 	told := await.Event(t, bed.Home.Client(), namespace, "data", "QuotaExceeded")
 	assert.Contains(t, told, "storage-limit")
 	assert.Contains(t, told, fabric.Storage)
-	assert.Equal(t, fabric.WestNode, awaitRunning(t, namespace, "db"))
+	assert.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))
 	awaitBound(t, bed.West, namespace, "data")
 }
 
@@ -505,18 +494,17 @@ func TestVirtualClaimsCountInTheQuotasOfTheirNamespace(t *testing.T) {
 		corev1.ResourcePersistentVolumeClaims: resource.MustParse("2"),
 	}
 	limitTo(t, bed.Home, namespace, hard)
-	createClaim(t, sized(fabric.NewClaim(namespace, "home", class), "2Gi"))
-	createPod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "home")))
-	createClaim(t, fabric.NewClaim(namespace, "west", class))
-	createPod(t, fabric.InWest(fabric.NewPod(namespace, "two", "west")))
-	awaitRunning(t, namespace, "one")
-	awaitRunning(t, namespace, "two")
+	bed.CreateClaim(t, sized(fabric.NewClaim(namespace, "home", class), "2Gi"))
+	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "one", "home")))
+	bed.CreateClaim(t, fabric.NewClaim(namespace, "west", class))
+	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "two", "west")))
+	bed.AwaitRunning(t, namespace, "one")
+	bed.AwaitRunning(t, namespace, "two")
 	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "more", class),
 		metav1.CreateOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.ErrorContains(t, err, "storage-limit")
-	quota, err := bed.Home.Client().CoreV1().ResourceQuotas(namespace).Get(t.Context(), "storage-limit", metav1.GetOptions{})
-	require.NoError(t, err)
+	quota := must.Get(t, bed.Home.Client().CoreV1().ResourceQuotas(namespace), "storage-limit")
 	for name, want := range map[corev1.ResourceName]string{
 		ofClass(class): "3Gi", ofClass(fabric.HomeWait): "0", corev1.ResourceRequestsStorage: "3Gi", corev1.ResourcePersistentVolumeClaims: "2"} {
 		used := quota.Status.Used[name]

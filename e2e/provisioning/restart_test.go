@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -111,12 +112,12 @@ func TestKilledAndStoppedProvisionersLoseAndDuplicateNothing(t *testing.T) {
 	var claims []*corev1.PersistentVolumeClaim
 	for i := range count {
 		name := fmt.Sprintf("data-%d", i)
-		claims = append(claims, createClaim(t, fabric.NewClaim(namespace, name, classes[i/2%2])))
+		claims = append(claims, bed.CreateClaim(t, fabric.NewClaim(namespace, name, classes[i/2%2])))
 		place := fabric.AtHome
 		if i%2 == 1 {
 			place = fabric.InWest
 		}
-		createPod(t, place(fabric.NewPod(namespace, name, name)))
+		bed.CreatePod(t, place(fabric.NewPod(namespace, name, name)))
 	}
 	published := func() (n int) {
 		for _, claim := range claims {
@@ -144,7 +145,7 @@ func TestKilledAndStoppedProvisionersLoseAndDuplicateNothing(t *testing.T) {
 	})
 	r.kill(t)
 	for _, claim := range claims {
-		awaitRunning(t, namespace, claim.Name)
+		bed.AwaitRunning(t, namespace, claim.Name)
 		_, virtual := awaitBound(t, bed.Home, namespace, claim.Name)
 		eventually(t, func() bool { return backingOf(t, virtual).Annotations[keys.Unpublished] == "" }, func() string {
 			return claim.Name + " is not marked as published"
@@ -154,7 +155,7 @@ func TestKilledAndStoppedProvisionersLoseAndDuplicateNothing(t *testing.T) {
 	assert.Len(t, volumesBehind(namespace, claims), count)
 
 	for _, claim := range claims {
-		require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), claim.Name, metav1.DeleteOptions{}))
+		must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), claim.Name)
 		deleteClaim(t, bed.Home, namespace, claim.Name)
 	}
 	eventually(t, func() bool { return published() < count }, func() string { return "no volume is deleted" })
@@ -199,11 +200,11 @@ func TestWhatWasLeftBehindIsRemovedAfterTheStart(t *testing.T) {
 	var lefts []left
 	for _, namespace := range []string{kept, doomed} {
 		bed.WestStorage.SetClaim(namespace, "far", never)
-		createClaim(t, fabric.NewClaim(namespace, "far", class))
-		createPod(t, fabric.InWest(fabric.NewPod(namespace, "far", "far")))
-		near := createClaim(t, fabric.NewClaim(namespace, "near", class))
+		bed.CreateClaim(t, fabric.NewClaim(namespace, "far", class))
+		bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "far", "far")))
+		near := bed.CreateClaim(t, fabric.NewClaim(namespace, "near", class))
 		bed.HomeStorage.SetClaim(fabric.Storage, twinOf(near), never)
-		createPod(t, fabric.AtHome(fabric.NewPod(namespace, "near", "near")))
+		bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "near", "near")))
 		lefts = append(lefts, left{bed.West, namespace, "far"}, left{bed.Home, fabric.Storage, twinOf(near)})
 	}
 	for _, l := range lefts {
@@ -262,8 +263,8 @@ func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
 			class := newClass(t)
 			twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
 			undo := refuseVolumes(t, class)
-			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
 			eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored"), twinOf(claim))
@@ -271,7 +272,7 @@ func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
 
 			undo()
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
-			awaitRunning(t, namespace, "db")
+			bed.AwaitRunning(t, namespace, "db")
 			require.NotNil(t, backingOf(t, virtual))
 			assert.Equal(t, 1, made(), "the backing claim was made anew")
 		})
@@ -286,8 +287,8 @@ func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing
 			namespace := newNamespace(t)
 			class := newClass(t)
 			undo := refuseVolumes(t, class)
-			claim := createClaim(t, fabric.NewClaim(namespace, "data", class))
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored")
 			deletePod(t, namespace, "db")
 			deleteClaim(t, bed.Home, namespace, "data")
@@ -320,10 +321,10 @@ func TestClaimThatIsDeletedWhileItsBackingClaimIsPendingLeavesNothing(t *testing
 			namespace := newNamespace(t)
 			class := newClass(t, with(keys.RemoteClass, fabric.WestNow))
 			claim := fabric.NewClaim(namespace, "data", class)
-			claim = createClaim(t, claim)
+			claim = bed.CreateClaim(t, claim)
 			bed.WestStorage.SetClaim(namespace, "data", never)
 			bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
-			createPod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 			pending := func() *corev1.PersistentVolumeClaim {
 				if b := claimOf(t, bed.Home, fabric.Storage, twinOf(claim)); b != nil {
 					return b

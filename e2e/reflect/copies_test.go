@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -48,20 +49,18 @@ func TestConfigMapFollowsThePodThatNamesIt(t *testing.T) {
 	assert.Equal(t, settings.BinaryData, copied.BinaryData)
 
 	settings.Data["key"] = "two"
-	_, err := configMaps.Update(t.Context(), settings, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, configMaps, settings)
 	w.eventually("the copy follows", has("two"))
 
 	copied = w.awayConfigMap("settings")
 	copied.Data["key"] = "tampered"
-	_, err = west.Client().CoreV1().ConfigMaps(w.away).Update(t.Context(), copied, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, west.Client().CoreV1().ConfigMaps(w.away), copied)
 	w.eventually("a change there is put right", has("two"))
 
-	require.NoError(t, west.Client().CoreV1().ConfigMaps(w.away).Delete(t.Context(), "settings", metav1.DeleteOptions{}))
+	must.Delete(t, west.Client().CoreV1().ConfigMaps(w.away), "settings")
 	w.eventually("a copy deleted there is made again", has("two"))
 
-	require.NoError(t, configMaps.Delete(t.Context(), "settings", metav1.DeleteOptions{}))
+	must.Delete(t, configMaps, "settings")
 	w.eventually("the copy goes with the original", func() bool { return w.awayConfigMap("settings") == nil })
 	w.configMap("settings", "three")
 	w.eventually("another one of the name follows too", has("three"))
@@ -81,8 +80,7 @@ func TestImmutableConfigMapIsReplaced(t *testing.T) {
 	configMaps := home.Client().CoreV1().ConfigMaps(w.namespace)
 	settings := w.configMap("settings", "one")
 	settings.Immutable = ptr.To(true)
-	_, err := configMaps.Update(t.Context(), settings, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, configMaps, settings)
 	w.pod("a", mounts("settings", ""))
 	w.eventually("the copy is there", func() bool {
 		configMap := w.awayConfigMap("settings")
@@ -90,7 +88,7 @@ func TestImmutableConfigMapIsReplaced(t *testing.T) {
 	})
 	before := w.awayConfigMap("settings")
 
-	require.NoError(t, configMaps.Delete(t.Context(), "settings", metav1.DeleteOptions{}))
+	must.Delete(t, configMaps, "settings")
 	w.configMap("settings", "two")
 	w.eventually("the copy is that of the new one", func() bool {
 		configMap := w.awayConfigMap("settings")
@@ -102,10 +100,9 @@ func TestImmutableConfigMapIsReplaced(t *testing.T) {
 func TestForeignConfigMapIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
-	theirs, err := west.Client().CoreV1().ConfigMaps(w.away).Create(t.Context(), &corev1.ConfigMap{
+	theirs := must.Create(t, west.Client().CoreV1().ConfigMaps(w.away), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"key": "theirs"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	w.open()
 	w.start(nil)
 	w.configMap("settings", "ours")
@@ -134,14 +131,12 @@ func TestNothingIsCopiedBeforeThePodIsAcceptedAndTheNamespaceReady(t *testing.T)
 	w.eventually("the copy is there", func() bool { return w.awayConfigMap("settings") != nil })
 	w.consistently("what only a pod needs that was not accepted is not there", func() bool { return w.awayConfigMap("others") == nil })
 
-	request, err := w.requests.Get(t.Context(), w.away, metav1.GetOptions{})
-	require.NoError(t, err)
+	request := must.Get(t, w.requests, w.away)
 	w.setReady(request, metav1.ConditionFalse)
 	w.configMap("late", "one")
 	w.pod("c", mounts("late", ""))
 	w.consistently("nothing is written while the namespace is not ready", func() bool { return w.awayConfigMap("late") == nil })
-	request, err = w.requests.Get(t.Context(), w.away, metav1.GetOptions{})
-	require.NoError(t, err)
+	request = must.Get(t, w.requests, w.away)
 	w.setReady(request, metav1.ConditionTrue)
 	w.eventually("the copy is there once it is", func() bool { return w.awayConfigMap("late") != nil })
 }
@@ -155,20 +150,13 @@ func (w *world) secret(name, value string, change func(*corev1.Secret)) *corev1.
 	if change != nil {
 		change(secret)
 	}
-	secret, err := home.Client().CoreV1().Secrets(w.namespace).Create(w.t.Context(), secret, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	return secret
+	return must.Create(w.t, home.Client().CoreV1().Secrets(w.namespace), secret)
 }
 
 // awaySecret returns a Secret of west, nil if there is none.
 func (w *world) awaySecret(name string) *corev1.Secret {
 	w.t.Helper()
-	secret, err := west.Client().CoreV1().Secrets(w.away).Get(w.t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(w.t, err)
-	return secret
+	return must.Find(w.t, west.Client().CoreV1().Secrets(w.away), name)
 }
 
 func (w *world) hasSecret(name, value string) func() bool {
@@ -208,22 +196,20 @@ func TestSecretFollowsThePodThatNamesIt(t *testing.T) {
 	assert.Equal(t, corev1.SecretTypeDockerConfigJson, w.awaySecret("registry").Type)
 
 	password.Data["key"] = []byte("two")
-	password, err := secrets.Update(t.Context(), password, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	password = must.Update(t, secrets, password)
 	w.eventually("the copy follows", w.hasSecret("password", "two"))
 	assert.Equal(t, copied.UID, w.awaySecret("password").UID)
 
-	require.NoError(t, west.Client().CoreV1().Secrets(w.away).Delete(t.Context(), "password", metav1.DeleteOptions{}))
+	must.Delete(t, west.Client().CoreV1().Secrets(w.away), "password")
 	password.Data["key"] = []byte("three")
-	_, err = secrets.Update(t.Context(), password, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, secrets, password)
 	w.eventually("a copy deleted there is made again", w.hasSecret("password", "three"))
 
-	require.NoError(t, secrets.Delete(t.Context(), "password", metav1.DeleteOptions{}))
+	must.Delete(t, secrets, "password")
 	w.eventually("the copy goes with the original", w.noSecret("password"))
 	w.secret("password", "four", func(secret *corev1.Secret) { secret.Immutable = ptr.To(true) })
 	w.eventually("another one of the name follows too", w.hasSecret("password", "four"))
-	require.NoError(t, secrets.Delete(t.Context(), "password", metav1.DeleteOptions{}))
+	must.Delete(t, secrets, "password")
 	w.secret("password", "five", func(secret *corev1.Secret) { secret.Type = "example.test/other" })
 	w.eventually("so does one that cannot take its place", w.hasSecret("password", "five"))
 
@@ -256,10 +242,9 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 	}
 	theirs := map[string]*corev1.Secret{}
 	for name, labels := range foreign {
-		secret, err := west.Client().CoreV1().Secrets(w.away).Create(t.Context(), &corev1.Secret{
+		secret := must.Create(t, west.Client().CoreV1().Secrets(w.away), &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: map[string][]byte{"key": []byte("theirs")},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 		theirs[name] = secret
 	}
 	w.open()
@@ -305,7 +290,7 @@ func TestDeletedLedgerTakesNoSecretFromPods(t *testing.T) {
 	w.pod("a", mounts("", "password"))
 	w.eventually("the copy is there", w.hasSecret("password", "one"))
 	before := w.awayConfigMap(ledger)
-	require.NoError(t, west.Client().CoreV1().ConfigMaps(w.away).Delete(t.Context(), ledger, metav1.DeleteOptions{}))
+	must.Delete(t, west.Client().CoreV1().ConfigMaps(w.away), ledger)
 	w.eventually("the ledger is there again and owns the Secret", func() bool {
 		now, secret := w.awayConfigMap(ledger), w.awaySecret("password")
 		return now != nil && now.UID != before.UID && secret != nil && len(secret.OwnerReferences) == 1 &&
@@ -320,10 +305,9 @@ func TestDeletedLedgerTakesNoSecretFromPods(t *testing.T) {
 func TestForeignLedgerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
-	theirs, err := west.Client().CoreV1().ConfigMaps(w.away).Create(t.Context(), &corev1.ConfigMap{
+	theirs := must.Create(t, west.Client().CoreV1().ConfigMaps(w.away), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: ledger}, Data: map[string]string{"password": "x"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	w.open()
 	w.start(nil)
 	w.secret("password", "one", nil)
@@ -342,29 +326,21 @@ func (w *world) service(name string, change func(*corev1.Service)) *corev1.Servi
 	if change != nil {
 		change(service)
 	}
-	service, err := home.Client().CoreV1().Services(w.namespace).Create(w.t.Context(), service, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	return service
+	return must.Create(w.t, home.Client().CoreV1().Services(w.namespace), service)
 }
 
 func (w *world) awayService(name string) *corev1.Service {
 	w.t.Helper()
-	service, err := west.Client().CoreV1().Services(w.away).Get(w.t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(w.t, err)
-	return service
+	return must.Find(w.t, west.Client().CoreV1().Services(w.away), name)
 }
 
 // awayAddresses returns the addresses that our copies of the EndpointSlices of
 // a Service give in west.
 func (w *world) awayAddresses(service string) []string {
 	w.t.Helper()
-	list, err := west.Client().DiscoveryV1().EndpointSlices(w.away).List(w.t.Context(), metav1.ListOptions{
+	list := must.List(w.t, west.Client().DiscoveryV1().EndpointSlices(w.away), metav1.ListOptions{
 		LabelSelector: discoveryv1.LabelServiceName + "=" + service + "," + discoveryv1.LabelManagedBy + "=lodestone.dev",
 	})
-	require.NoError(w.t, err)
 	var result []string
 	for _, slice := range list.Items {
 		for _, endpoint := range slice.Endpoints {
@@ -377,14 +353,12 @@ func (w *world) awayAddresses(service string) []string {
 // endpoints makes an EndpointSlice of a Service at home.
 func (w *world) endpoints(service string, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	w.t.Helper()
-	slice, err := home.Client().DiscoveryV1().EndpointSlices(w.namespace).Create(w.t.Context(), &discoveryv1.EndpointSlice{
+	return must.Create(w.t, home.Client().DiscoveryV1().EndpointSlices(w.namespace), &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: service + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: service,
 			discoveryv1.LabelManagedBy: "test"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints,
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To(int32(8080)), Protocol: ptr.To(corev1.ProtocolTCP)}},
-	}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	return slice
+	})
 }
 
 func TestServicesAreThereWhileTheirNamespaceHasPodsThere(t *testing.T) {
@@ -407,15 +381,13 @@ func TestServicesAreThereWhileTheirNamespaceHasPodsThere(t *testing.T) {
 	w.consistently("a copy in step is not written again", func() bool { return w.awayService("web").ResourceVersion == web.ResourceVersion })
 
 	services := home.Client().CoreV1().Services(w.namespace)
-	changed, err := services.Get(t.Context(), "web", metav1.GetOptions{})
-	require.NoError(t, err)
+	changed := must.Get(t, services, "web")
 	changed.Spec.Ports[0].Port = 81
-	_, err = services.Update(t.Context(), changed, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, services, changed)
 	w.eventually("the Service follows", func() bool { return w.awayService("web").Spec.Ports[0].Port == 81 })
 	assert.Equal(t, web.Spec.ClusterIP, w.awayService("web").Spec.ClusterIP, "its address stays")
 
-	require.NoError(t, services.Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	must.Delete(t, services, "db")
 	w.eventually("the Service goes with the original", func() bool { return w.awayService("db") == nil })
 
 	w.endPod("a")
@@ -439,9 +411,8 @@ func TestEndpointsThatTheRemoteClusterMakesAreLeftAlone(t *testing.T) {
 	w.service("web", nil)
 	w.pod("a", nil)
 	own := func() *discoveryv1.EndpointSlice {
-		found, err := west.Client().DiscoveryV1().EndpointSlices(w.away).List(t.Context(), metav1.ListOptions{
+		found := must.List(t, west.Client().DiscoveryV1().EndpointSlices(w.away), metav1.ListOptions{
 			LabelSelector: discoveryv1.LabelServiceName + "=web," + discoveryv1.LabelManagedBy + "=endpointslice-controller.k8s.io"})
-		require.NoError(t, err)
 		if len(found.Items) == 0 {
 			return nil
 		}
@@ -483,18 +454,15 @@ func TestEndpointsElsewhereAreThereIfPodNetworksAreRouted(t *testing.T) {
 
 	slices := home.Client().DiscoveryV1().EndpointSlices(w.namespace)
 	slice.Endpoints[0].Addresses = []string{"10.0.0.2"}
-	slice, err := slices.Update(t.Context(), slice, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	slice = must.Update(t, slices, slice)
 	w.eventually("they follow", func() bool { return assert.ObjectsAreEqual([]string{"10.0.0.2"}, w.awayAddresses("web")) })
 
 	elsewhere := slice.Endpoints
 	slice.Endpoints = elsewhere[1:]
-	slice, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	slice = must.Update(t, slices, slice)
 	w.eventually("none is left when all are there", func() bool { return len(w.awayAddresses("web")) == 0 })
 	slice.Endpoints = elsewhere
-	_, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, slices, slice)
 	w.eventually("they come back", func() bool { return len(w.awayAddresses("web")) == 1 })
 
 	stop()
@@ -519,10 +487,9 @@ func TestEndpointsStayHomeIfPodNetworksAreIsolated(t *testing.T) {
 // review asks home whose token this is, for an audience.
 func review(t *testing.T, token, audience string) authenticationv1.TokenReviewStatus {
 	t.Helper()
-	answer, err := home.Client().AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
+	answer := must.Create(t, home.Client().AuthenticationV1().TokenReviews(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{audience}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	return answer.Status
 }
 
@@ -552,19 +519,16 @@ func TestHomeTokenTravelsOnlyOnRequestBoundToPodAndAudience(t *testing.T) {
 		return now != nil && string(now.Data["token"]) != string(secret.Data["token"])
 	})
 
-	_, err := home.Client().CoreV1().Pods(w.namespace).Patch(t.Context(), "asking", types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+keys.Token+`":"other"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, home.Client().CoreV1().Pods(w.namespace), "asking", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+keys.Token+`":"other"}}}`))
 	w.eventually("the token is for another audience on request", func() bool {
 		return review(t, string(w.awaySecret(name).Data["token"]), "other").Authenticated
 	})
-	_, err = home.Client().CoreV1().Pods(w.namespace).Patch(t.Context(), "asking", types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+keys.Token+`":"`+keys.HomeAudience+`"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, home.Client().CoreV1().Pods(w.namespace), "asking", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+keys.Token+`":"`+keys.HomeAudience+`"}}}`))
 	w.eventually("the token is for home's API server", func() bool {
-		answer, err := home.Client().AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
-			Spec: authenticationv1.TokenReviewSpec{Token: string(w.awaySecret(name).Data["token"])}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		answer := must.Create(t, home.Client().AuthenticationV1().TokenReviews(), &authenticationv1.TokenReview{
+			Spec: authenticationv1.TokenReviewSpec{Token: string(w.awaySecret(name).Data["token"])}})
 		return answer.Status.Authenticated
 	})
 
@@ -581,10 +545,9 @@ func TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt(t *testing.T)
 	var err error
 	w.remotes, err = clients.NewRemoteClusters(home.AdminConfig())
 	require.NoError(t, err)
-	remote, err := w.remotes.Create(t.Context(), &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"},
+	remote := must.Create(t, w.remotes, &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west"},
 		Spec: v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: "west"},
-			PodNetwork: v1alpha1.Fabric, PodCIDRs: []string{"10.244.0.0/16"}, PodTransit: v1alpha1.TransitEnabled}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			PodNetwork: v1alpha1.Fabric, PodCIDRs: []string{"10.244.0.0/16"}, PodTransit: v1alpha1.TransitEnabled}})
 	t.Cleanup(func() {
 		assert.NoError(t, w.remotes.Delete(context.Background(), "west", metav1.DeleteOptions{}))
 	})
@@ -593,9 +556,8 @@ func TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt(t *testing.T)
 		ReachedAs: netip.MustParsePrefix("100.76.0.0/16")}}
 	for _, cluster := range []string{"east", "north"} {
 		name := cluster + "-" + w.homeID
-		_, err := home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
-			Labels: map[string]string{keys.Cluster: cluster}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, home.Client().CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{keys.Cluster: cluster}}})
 		t.Cleanup(func() {
 			assert.NoError(t, home.Client().CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}))
 		})
@@ -603,8 +565,7 @@ func TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt(t *testing.T)
 	reached := func(clusters ...string) {
 		t.Helper()
 		remote.Status.Transit = clusters
-		remote, err = w.remotes.UpdateStatus(t.Context(), remote, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		remote = must.UpdateStatus(t, w.remotes, remote)
 	}
 	has := func(what string, addresses ...string) {
 		t.Helper()

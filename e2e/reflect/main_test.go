@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/retryingwatch"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -104,9 +105,8 @@ func newWorld(t *testing.T, network v1alpha1.PodNetwork) *world {
 
 	tenant := keys.TenantPrefix + w.homeID
 	w.makeInWest(tenant, nil)
-	_, err = west.Client().CoreV1().ServiceAccounts(tenant).Create(t.Context(),
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: keys.HomeAccount}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, west.Client().CoreV1().ServiceAccounts(tenant),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: keys.HomeAccount}})
 	w.bind(tenant, "lodestone-home-tenant")
 	w.makeInWest(w.away, map[string]string{keys.HomeID: w.homeID})
 	w.bind(w.away, "lodestone-home")
@@ -122,9 +122,7 @@ func newWorld(t *testing.T, network v1alpha1.PodNetwork) *world {
 
 func (w *world) makeInWest(name string, labels map[string]string) {
 	w.t.Helper()
-	_, err := west.Client().CoreV1().Namespaces().Create(w.t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
+	must.Create(w.t, west.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	w.t.Cleanup(func() {
 		assert.NoError(w.t, west.Client().CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{}))
 	})
@@ -132,21 +130,19 @@ func (w *world) makeInWest(name string, labels map[string]string) {
 
 func (w *world) bind(namespace, role string) {
 	w.t.Helper()
-	_, err := west.Client().RbacV1().RoleBindings(namespace).Create(w.t.Context(), &rbacv1.RoleBinding{
+	must.Create(w.t, west.Client().RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: keys.TenantPrefix + w.homeID, Name: keys.HomeAccount}},
-	}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
+	})
 }
 
 // open says that the namespace in west can be used, as the remote agent does.
 func (w *world) open() {
 	w.t.Helper()
-	request, err := w.requests.Create(w.t.Context(), &remotev1alpha1.NamespaceRequest{
+	request := must.Create(w.t, w.requests, &remotev1alpha1.NamespaceRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: w.away}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: w.namespace},
-	}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
+	})
 	w.setReady(request, metav1.ConditionTrue)
 }
 
@@ -154,8 +150,7 @@ func (w *world) setReady(request *remotev1alpha1.NamespaceRequest, status metav1
 	w.t.Helper()
 	request.Status.Conditions = []metav1.Condition{{Type: remotev1alpha1.Ready, Status: status, Reason: "Test",
 		LastTransitionTime: metav1.Now()}}
-	_, err := w.requests.UpdateStatus(w.t.Context(), request, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	must.UpdateStatus(w.t, w.requests, request)
 }
 
 // start runs a reflector until the test ends or the function that it returns is
@@ -254,9 +249,7 @@ func (w *world) pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	if change != nil {
 		change(pod)
 	}
-	pod, err := home.Client().CoreV1().Pods(w.namespace).Create(w.t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	return pod
+	return must.Create(w.t, home.Client().CoreV1().Pods(w.namespace), pod)
 }
 
 // endPod deletes a pod as if its copy were gone.
@@ -302,23 +295,16 @@ func mounts(configMap, secret string) func(*corev1.Pod) {
 
 func (w *world) configMap(name, value string) *corev1.ConfigMap {
 	w.t.Helper()
-	configMap, err := home.Client().CoreV1().ConfigMaps(w.namespace).Create(w.t.Context(), &corev1.ConfigMap{
+	return must.Create(w.t, home.Client().CoreV1().ConfigMaps(w.namespace), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "shop"}, Annotations: map[string]string{"note": "stays"}},
 		Data:       map[string]string{"key": value}, BinaryData: map[string][]byte{"raw": {0, 255}},
-	}, metav1.CreateOptions{})
-	require.NoError(w.t, err)
-	return configMap
+	})
 }
 
 // awayConfigMap returns a ConfigMap of west, nil if there is none.
 func (w *world) awayConfigMap(name string) *corev1.ConfigMap {
 	w.t.Helper()
-	configMap, err := west.Client().CoreV1().ConfigMaps(w.away).Get(w.t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(w.t, err)
-	return configMap
+	return must.Find(w.t, west.Client().CoreV1().ConfigMaps(w.away), name)
 }
 
 // told waits for an event about an object of home, and returns its message.

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/virtualnode/reflect/needs"
@@ -54,11 +55,9 @@ func TestPartitionOnlyDelays(t *testing.T) {
 
 	cut.Store(true)
 	settings.Data["key"] = "two"
-	_, err := home.Client().CoreV1().ConfigMaps(w.namespace).Update(t.Context(), settings, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, home.Client().CoreV1().ConfigMaps(w.namespace), settings)
 	password.Data["key"] = []byte("two")
-	_, err = home.Client().CoreV1().Secrets(w.namespace).Update(t.Context(), password, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, home.Client().CoreV1().Secrets(w.namespace), password)
 	w.endPod("b")
 	w.service("web", nil)
 	w.eventually("it was tried in vain", func() bool { return failed.Load() > 5 })
@@ -81,12 +80,11 @@ func TestTamperedSecretIsWrittenAgainInTime(t *testing.T) {
 	w.eventually("the copy is there", w.hasSecret("password", "one"))
 	tampered := w.awaySecret("password")
 	tampered.Data["key"] = []byte("tampered")
-	_, err := west.Client().CoreV1().Secrets(w.away).Update(t.Context(), tampered, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, west.Client().CoreV1().Secrets(w.away), tampered)
 	w.clock.Step(rewritePeriod)
 	w.eventually("it is put right", w.hasSecret("password", "one"))
 
-	require.NoError(t, west.Client().CoreV1().Secrets(w.away).Delete(t.Context(), "password", metav1.DeleteOptions{}))
+	must.Delete(t, west.Client().CoreV1().Secrets(w.away), "password")
 	w.clock.Step(rewritePeriod)
 	w.eventually("it is made again", w.hasSecret("password", "one"))
 }
@@ -97,9 +95,8 @@ func TestCopiesOfOtherHomesDoNotTravelOn(t *testing.T) {
 	w.open()
 	w.start(nil)
 	copied := map[string]string{"lodestone.dev/home": "another", "lodestone.dev/reflected": "1234"}
-	_, err := home.Client().CoreV1().ConfigMaps(w.namespace).Create(t.Context(),
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copy", Labels: copied}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, home.Client().CoreV1().ConfigMaps(w.namespace),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copy", Labels: copied}})
 	w.secret("copy", "x", func(secret *corev1.Secret) { secret.Labels = copied })
 	w.service("copy", func(service *corev1.Service) { service.Labels = copied })
 	w.configMap("original", "x")
@@ -133,23 +130,19 @@ func (w *world) leftovers() []string {
 	w.t.Helper()
 	options := metav1.ListOptions{LabelSelector: keys.HomeID}
 	var names []string
-	configMaps, err := west.Client().CoreV1().ConfigMaps(w.away).List(w.t.Context(), options)
-	require.NoError(w.t, err)
+	configMaps := must.List(w.t, west.Client().CoreV1().ConfigMaps(w.away), options)
 	for _, object := range configMaps.Items {
 		names = append(names, "ConfigMap "+object.Name)
 	}
-	secrets, err := west.Client().CoreV1().Secrets(w.away).List(w.t.Context(), options)
-	require.NoError(w.t, err)
+	secrets := must.List(w.t, west.Client().CoreV1().Secrets(w.away), options)
 	for _, object := range secrets.Items {
 		names = append(names, "Secret "+object.Name)
 	}
-	services, err := west.Client().CoreV1().Services(w.away).List(w.t.Context(), options)
-	require.NoError(w.t, err)
+	services := must.List(w.t, west.Client().CoreV1().Services(w.away), options)
 	for _, object := range services.Items {
 		names = append(names, "Service "+object.Name)
 	}
-	slices, err := west.Client().DiscoveryV1().EndpointSlices(w.away).List(w.t.Context(), options)
-	require.NoError(w.t, err)
+	slices := must.List(w.t, west.Client().DiscoveryV1().EndpointSlices(w.away), options)
 	for _, object := range slices.Items {
 		names = append(names, "EndpointSlice "+object.Name)
 	}

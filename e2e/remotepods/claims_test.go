@@ -16,29 +16,27 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // plainClaim makes a storage class that is not Lodestone's and a claim of it.
 func plainClaim(t *testing.T, namespace string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	class, err := bed.Home.Client().StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+	class := must.Create(t, bed.Home.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain-" + namespace}, Provisioner: "disk.example.com",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = bed.Home.Client().StorageV1().StorageClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
 	})
-	claim, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
+	return must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class.Name,
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return claim
+	})
 }
 
 // withClaim returns a pod of a scheduler that asks no extender, which the test plays; it mounts claim
@@ -83,9 +81,7 @@ func TestABarePodWithAClaimThatIsNotLodestonesWaitsWithWords(t *testing.T) {
 
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{keys.UsableIn: "west"}}})
 	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "data", types.MergePatchType, patch,
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "data", types.MergePatchType, patch)
 	await.Until(t, "it is started with the claim of that name", func() bool {
 		found := shadow(t, namespace, "web")
 		return found != nil && found.Spec.Start && found.Spec.Pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName == "data"
@@ -100,12 +96,11 @@ func TestAPodOfAControllerIsReplacedOnce(t *testing.T) {
 	namespace := open(t)
 	plainClaim(t, namespace)
 	template := withClaim(namespace, "db")
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, bed.Home.Client().AppsV1().StatefulSets(namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels}, Spec: template.Spec}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	var first, second *corev1.Pod
 	await.Until(t, "the StatefulSet makes a pod", func() bool {
 		first = get(t, bed.Home, namespace, "db-0")

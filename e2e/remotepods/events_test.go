@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -24,8 +25,7 @@ import (
 // cameHome returns the events that came from west to a namespace.
 func cameHome(t *testing.T, namespace string) []corev1.Event {
 	t.Helper()
-	list, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: keys.Cluster + "=west"})
-	require.NoError(t, err)
+	list := must.List(t, bed.Home.Client().CoreV1().Events(namespace), metav1.ListOptions{LabelSelector: keys.Cluster + "=west"})
 	return list.Items
 }
 
@@ -49,23 +49,20 @@ func comes(t *testing.T, namespace, text string, count int32) corev1.Event {
 // recorded records an event in west as the program there would that says so, and returns it.
 func recorded(t *testing.T, about *corev1.Pod, kind, reason, message string) *corev1.Event {
 	t.Helper()
-	event, err := bed.West.Client().CoreV1().Events(about.Namespace).Create(t.Context(), &corev1.Event{
+	return must.Create(t, bed.West.Client().CoreV1().Events(about.Namespace), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: about.Name + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: about.Namespace, Name: about.Name, UID: about.UID,
 			FieldPath: "spec.containers{app}"},
 		Type: kind, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "kubelet", Host: "west-1"},
 		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return event
+	})
 }
 
 // again counts an event of west up.
 func again(t *testing.T, event *corev1.Event, count int) {
 	t.Helper()
-	_, err := bed.West.Client().CoreV1().Events(event.Namespace).Patch(t.Context(), event.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"count": %d}`, count), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.West.Client().CoreV1().Events(event.Namespace), event.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"count": %d}`, count))
 }
 
 func TestWhatWestSaysOfAPodComesHome(t *testing.T) {
@@ -110,30 +107,26 @@ func TestWhatWestSaysOfAPodComesHome(t *testing.T) {
 	recorded(t, west, corev1.EventTypeWarning, "OOMKilling", "Memory cgroup out of memory")
 	comes(t, namespace, "Memory cgroup out of memory", 1)
 	assert.Len(t, cameHome(t, namespace), before+1)
-	shown, err := bed.Home.Kubectl(t.Context(), "", "get", "events", "-n", namespace, "-l", keys.Cluster+"=west", "-o", "wide")
-	require.NoError(t, err)
+	shown := must.Kubectl(t, bed.Home, "", "get", "events", "-n", namespace, "-l", keys.Cluster+"=west", "-o", "wide")
 	t.Log(shown)
 }
 
 // recordedOfClaim records an event about a claim in west, as its provisioner there would, and returns it.
 func recordedOfClaim(t *testing.T, about *corev1.PersistentVolumeClaim, kind, reason, message string) *corev1.Event {
 	t.Helper()
-	event, err := bed.West.Client().CoreV1().Events(about.Namespace).Create(t.Context(), &corev1.Event{
+	return must.Create(t, bed.West.Client().CoreV1().Events(about.Namespace), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: about.Name + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: about.Namespace, Name: about.Name,
 			UID: about.UID},
 		Type: kind, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "disk.west.test_provisioner-0"},
 		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return event
+	})
 }
 
 func TestWhatWestSaysOfAClaimComesHome(t *testing.T) {
 	namespace := open(t)
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
-	home, err := claims.Create(t.Context(), fabric.NewClaim(namespace, "data", fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	home := must.Create(t, claims, fabric.NewClaim(namespace, "data", fabric.Class))
 	pod := newPod(namespace, "db")
 	pod.Spec.Volumes = fabric.NewPod(namespace, "db", "data").Spec.Volumes
 	create(t, pod)
@@ -146,8 +139,7 @@ func TestWhatWestSaysOfAClaimComesHome(t *testing.T) {
 	forged := fabric.NewClaim(namespace, "forged", fabric.WestWait)
 	forged.Labels, forged.Annotations = west.Labels, map[string]string{keys.Claim: west.Annotations[keys.Claim]}
 	for _, claim := range []*corev1.PersistentVolumeClaim{owners, forged} {
-		made, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-		require.NoError(t, err)
+		made := must.Create(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 		*claim = *made
 	}
 	for _, claim := range []*corev1.PersistentVolumeClaim{owners, earlier, forged} {
@@ -164,13 +156,11 @@ func TestWhatWestSaysOfAClaimComesHome(t *testing.T) {
 	comes(t, namespace, "the pool is full", 7)
 	await.Always(t, "nothing of the others comes", func() bool { return len(found(t, namespace, "of another claim")) == 0 })
 
-	shown, err := bed.Home.Kubectl(t.Context(), "", "events", "-n", namespace, "--for", "pvc/data")
-	require.NoError(t, err)
+	shown := must.Kubectl(t, bed.Home, "", "events", "-n", namespace, "--for", "pvc/data")
 	t.Log(shown)
 	assert.Contains(t, shown, "cluster west: the pool is full")
 	assert.Contains(t, shown, "cluster west: disk 7 is being made")
-	described, err := bed.Home.Kubectl(t.Context(), "", "describe", "pvc", "data", "-n", namespace)
-	require.NoError(t, err)
+	described := must.Kubectl(t, bed.Home, "", "describe", "pvc", "data", "-n", namespace)
 	assert.Contains(t, described, "cluster west: the pool is full")
 }
 
@@ -204,8 +194,7 @@ func TestOfOthersPodsNothingComesHome(t *testing.T) {
 	earlier.UID = "earlier-uid"
 	forged.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: "forged", Labels: west.Labels}
 	forged.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}, NodeName: west.Spec.NodeName}
-	forged, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), forged, metav1.CreateOptions{})
-	require.NoError(t, err)
+	forged = must.Create(t, bed.West.Client().CoreV1().Pods(namespace), forged)
 	for _, pod := range []*corev1.Pod{owners, earlier, forged} {
 		recorded(t, pod, corev1.EventTypeWarning, "FailedMount", "of another pod")
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -67,18 +68,15 @@ func inCluster(t *testing.T, pod *corev1.Pod) kubernetes.Interface {
 // TestAProgramInWestUsesTheAPIOfHomeAsAtHome: in a namespace that its administrator has labelled, without a word in the pod.
 func TestAProgramInWestUsesTheAPIOfHomeAsAtHome(t *testing.T) {
 	namespace := open(t)
-	_, err := bed.Home.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"`+keys.HomeAPI+`":"`+keys.HomeAPIEnabled+`"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Namespaces(), namespace, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"`+keys.HomeAPI+`":"`+keys.HomeAPIEnabled+`"}}}`))
 	rights := bed.Home.Client().RbacV1()
-	_, err = rights.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
+	must.Create(t, rights.Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
-			Verbs: []string{"get", "create", "update"}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = rights.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
+			Verbs: []string{"get", "create", "update"}}}})
+	must.Create(t, rights.RoleBindings(namespace), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "elects"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: namespace}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: namespace}}})
 
 	create(t, newPod(namespace, "db"))
 	home, west := runs(t, namespace, "db")
@@ -87,10 +85,8 @@ func TestAProgramInWestUsesTheAPIOfHomeAsAtHome(t *testing.T) {
 	assert.Contains(t, west.Spec.HostAliases[0].Hostnames, "kubernetes.default.svc")
 	api := inCluster(t, west)
 
-	_, err = api.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "leader"}},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().CoordinationV1().Leases(namespace).Get(t.Context(), "leader", metav1.GetOptions{})
+	must.Create(t, api.CoordinationV1().Leases(namespace), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "leader"}})
+	_, err := bed.Home.Client().CoordinationV1().Leases(namespace).Get(t.Context(), "leader", metav1.GetOptions{})
 	require.NoError(t, err, "the Lease is at home")
 	_, err = api.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
 	assert.True(t, apierrors.IsForbidden(err), "its ServiceAccount has no other rights there than at home: %v", err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -133,8 +134,7 @@ func label(t *testing.T, namespace string, value any) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{keys.Offload: value}}})
 	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Namespaces().Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Namespaces(), namespace, types.MergePatchType, patch)
 }
 
 // newPod returns a pod that runs in west.
@@ -154,31 +154,19 @@ func inWest(pod *corev1.Pod) *corev1.Pod {
 
 func create(t *testing.T, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	made, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	return must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
 }
 
 // get returns a pod of a cluster, nil if there is none.
 func get(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := cluster.Client().CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return pod
+	return must.Find(t, cluster.Client().CoreV1().Pods(namespace), name)
 }
 
 // shadow returns a ShadowPod, nil if there is none.
 func shadow(t *testing.T, namespace, name string) *remotev1alpha1.ShadowPod {
 	t.Helper()
-	found, err := bed.Agents.ShadowPods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return found
+	return must.Find(t, bed.Agents.ShadowPods(namespace), name)
 }
 
 func phase(t *testing.T, namespace, name string, want corev1.PodPhase) *corev1.Pod {

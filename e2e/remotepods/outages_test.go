@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	virtualnode "github.com/lodestone-storage/lodestone/virtualnode/app"
@@ -29,12 +29,7 @@ import (
 // claimIn returns a claim of west, nil if there is none.
 func claimIn(t *testing.T, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return claim
+	return must.Find(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // runsAgain waits until another pod than before runs on both sides.
@@ -56,21 +51,17 @@ func runsAgain(t *testing.T, namespace, name string, before types.UID) *corev1.P
 func TestPodsRunAgainWhenWestDeletedWhatTheyNeed(t *testing.T) {
 	namespace := open(t)
 	core := bed.Home.Client().CoreV1()
-	_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", fabric.Class),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = core.ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"},
-		Data: map[string]string{"color": "blue"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.Class))
+	must.Create(t, core.ConfigMaps(namespace), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"},
+		Data: map[string]string{"color": "blue"}})
 	selector, pods := template(namespace, "db")
 	pods.Spec.Volumes = slices.Concat(fabric.NewPod(namespace, "db", "data").Spec.Volumes,
 		[]corev1.Volume{{Name: "settings", VolumeSource: corev1.VolumeSource{
 			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}})
-	_, err = bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, bed.Home.Client().AppsV1().StatefulSets(namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "db"},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To(int32(1)), Selector: selector, Template: pods, ServiceName: "db"},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	home, _ := runs(t, namespace, "db-0")
 	shadow := claimIn(t, namespace, "data")
 	volume := shadow.Spec.VolumeName
@@ -83,30 +74,26 @@ func TestPodsRunAgainWhenWestDeletedWhatTheyNeed(t *testing.T) {
 			return now != nil && now.UID != shadow.UID && now.DeletionTimestamp == nil && now.Status.Phase == corev1.ClaimBound
 		})
 		assert.Equal(t, volume, now.Spec.VolumeName, "it has the same real volume")
-		real, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume, metav1.GetOptions{})
-		require.NoError(t, err)
+		real := must.Get(t, bed.West.Client().CoreV1().PersistentVolumes(), volume)
 		assert.True(t, bed.WestStorage.Exists(real.Spec.CSI.VolumeHandle))
-		claim, err := core.PersistentVolumeClaims(namespace).Get(t.Context(), "data", metav1.GetOptions{})
-		require.NoError(t, err)
+		claim := must.Get(t, core.PersistentVolumeClaims(namespace), "data")
 		await.Until(t, "home names the new claim", func() bool {
-			virtual, err := core.PersistentVolumes().Get(t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
-			require.NoError(t, err)
+			virtual := must.Get(t, core.PersistentVolumes(), claim.Spec.VolumeName)
 			return virtual.Annotations[keys.Backing] == "west/"+namespace+"/data/"+string(now.UID)
 		})
 		shadow = now
 	}
 
-	require.NoError(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), "data")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "BackingHealing"), "its data is safe")
 	remove(t, namespace, "db-0", metav1.DeleteOptions{})
 	home = runsAgain(t, namespace, "db-0", home.UID)
 	whole()
 
-	require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	runsAgain(t, namespace, "db-0", home.UID)
 	whole()
-	settings, err := bed.West.Client().CoreV1().ConfigMaps(namespace).Get(t.Context(), "settings", metav1.GetOptions{})
-	require.NoError(t, err)
+	settings := must.Get(t, bed.West.Client().CoreV1().ConfigMaps(namespace), "settings")
 	assert.Equal(t, "blue", settings.Data["color"])
 }
 
@@ -178,8 +165,7 @@ func TestReleasedPodIsRemovedWhenWestIsBack(t *testing.T) {
 	remove(t, namespace, "web", metav1.DeleteOptions{})
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": nil}})
 	require.NoError(t, err)
-	_, err = bed.Home.Client().CoreV1().Pods(namespace).Patch(t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Pods(namespace), "web", types.MergePatchType, patch)
 	await.Until(t, "home lets it go", func() bool { return get(t, bed.Home, namespace, "web") == nil })
 	assert.NotNil(t, get(t, bed.West, namespace, "web"))
 	mend()
@@ -401,7 +387,7 @@ func TestPodOutlivesItsNodeObject(t *testing.T) {
 	namespace := open(t)
 	create(t, newPod(namespace, "web"))
 	home, west := runs(t, namespace, "web")
-	require.NoError(t, bed.Home.Client().CoreV1().Nodes().Delete(t.Context(), fabric.WestNode, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Nodes(), fabric.WestNode)
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
 	await.Always(t, "both pods are the same", func() bool {
 		pod, there := get(t, bed.Home, namespace, "web"), get(t, bed.West, namespace, "web")

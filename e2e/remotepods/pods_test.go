@@ -34,6 +34,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -94,8 +95,7 @@ func TestChangesFollowThePod(t *testing.T) {
 	create(t, newPod(namespace, "web"))
 	_, west := runs(t, namespace, "web")
 	patch := []byte(`{"metadata":{"labels":{"color":"blue"},"annotations":{"note":"new"}},"spec":{"containers":[{"name":"app","image":"app:2"}]}}`)
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().CoreV1().Pods(namespace), "web", types.StrategicMergePatchType, patch)
 	await.Until(t, "image, label and annotation arrive", func() bool {
 		pod := get(t, bed.West, namespace, "web")
 		return pod.Spec.Containers[0].Image == "app:2" && pod.Labels["color"] == "blue" && pod.Annotations["note"] == "new"
@@ -123,8 +123,7 @@ func TestShadowPodOfNoPodIsRemoved(t *testing.T) {
 	create(t, newPod(namespace, "web"))
 	home, _ := runs(t, namespace, "web")
 	for name, uid := range map[string]types.UID{"left": uuid.NewUUID(), "stray": home.UID} {
-		_, err := bed.Agents.ShadowPods(namespace).Create(t.Context(), orphan(namespace, name, uid), metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, bed.Agents.ShadowPods(namespace), orphan(namespace, name, uid))
 	}
 	for _, name := range []string{"left", "stray"} {
 		await.Until(t, "ShadowPod "+name+" and its pod are gone", func() bool {
@@ -140,8 +139,7 @@ func TestNameIsFreeForTheNextPodWhenTheEarlierIsGone(t *testing.T) {
 	create(t, newPod(namespace, "first"))
 	runs(t, namespace, "first") // the namespace is there
 	left := orphan(namespace, "web", uuid.NewUUID())
-	_, err := bed.Agents.ShadowPods(namespace).Create(t.Context(), left, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Agents.ShadowPods(namespace), left)
 	made := create(t, newPod(namespace, "web"))
 	_, west := runs(t, namespace, "web")
 	assert.Equal(t, string(made.UID), west.Labels[keys.PodUID])
@@ -151,7 +149,7 @@ func TestShadowPodDeletedInWestFailsThePod(t *testing.T) {
 	namespace := open(t)
 	create(t, newPod(namespace, "web"))
 	runs(t, namespace, "web")
-	require.NoError(t, bed.Agents.ShadowPods(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Agents.ShadowPods(namespace), "web")
 	home := phase(t, namespace, "web", corev1.PodFailed)
 	assert.Contains(t, []string{"RemotePodGone", ""}, home.Status.Reason)
 	await.Until(t, "nothing holds the pod any more", func() bool {
@@ -322,9 +320,7 @@ func (l *link) deliver() ([]int, error) {
 // beside the ephemeral volume, and then another pod of the same name.
 func TestEphemeralVolumeLivesInWestAsLongAsItsPod(t *testing.T) {
 	namespace := open(t)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-		fabric.NewClaim(namespace, "data", fabric.Class), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.Class))
 	handles := map[string]bool{}
 	for range 2 {
 		made := create(t, fabric.WithScratch(inWest(fabric.NewPod(namespace, "db", "data")), fabric.Class))
@@ -334,8 +330,7 @@ func TestEphemeralVolumeLivesInWestAsLongAsItsPod(t *testing.T) {
 		assert.True(t, metav1.IsControlledBy(virtual, made))
 		backing := claim(t, bed.West, namespace, "db-scratch")
 		require.Equal(t, corev1.ClaimBound, backing.Status.Phase)
-		real, err := bed.West.Client().CoreV1().PersistentVolumes().Get(t.Context(), backing.Spec.VolumeName, metav1.GetOptions{})
-		require.NoError(t, err)
+		real := must.Get(t, bed.West.Client().CoreV1().PersistentVolumes(), backing.Spec.VolumeName)
 		assert.False(t, handles[real.Spec.CSI.VolumeHandle], "each pod has a volume of its own")
 		handles[real.Spec.CSI.VolumeHandle] = true
 
@@ -353,12 +348,7 @@ func TestEphemeralVolumeLivesInWestAsLongAsItsPod(t *testing.T) {
 // claim returns a claim of a cluster, nil if there is none.
 func claim(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	found, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return found
+	return must.Find(t, cluster.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 func claimNames(pod *corev1.Pod) []string {
@@ -429,8 +419,7 @@ func TestAClaimOfAnotherClassMountsNothingOfSomebodyElse(t *testing.T) {
 	runs(t, namespace, "first") // the namespace is there
 	left := fabric.NewClaim(namespace, "data", fabric.WestNow)
 	left.Labels = map[string]string{keys.HomeID: homeID, keys.ClaimUID: "of-somebody-else"}
-	_, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), left, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace), left)
 
 	// A volume that can be used anywhere.
 	core := bed.Home.Client().CoreV1()
@@ -439,16 +428,14 @@ func TestAClaimOfAnotherClassMountsNothingOfSomebodyElse(t *testing.T) {
 			corev1.ReadWriteOnce}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 		PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.test", Path: "/"}},
 	}}
-	_, err = core.PersistentVolumes().Create(t.Context(), volume, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumes(), volume)
 	t.Cleanup(func() {
 		assert.NoError(t, core.PersistentVolumes().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
 	})
 	claim := fabric.NewClaim(namespace, "data", "")
 	claim.Annotations = map[string]string{keys.UsableIn: "west"}
 	claim.Spec.StorageClassName, claim.Spec.VolumeName = ptr.To(""), volume.Name
-	_, err = core.PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.PersistentVolumeClaims(namespace), claim)
 
 	create(t, inWest(fabric.NewPod(namespace, "thief", "data")))
 	await.Until(t, "the pod says why it does not run", func() bool {
@@ -457,8 +444,7 @@ func TestAClaimOfAnotherClassMountsNothingOfSomebodyElse(t *testing.T) {
 	assert.Nil(t, shadow(t, namespace, "thief"))
 
 	// The owner of west says that it is nobody's.
-	_, err = bed.West.Kubectl(t.Context(), "", "label", "pvc", "-n", namespace, "data", keys.ClaimUID+"-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "label", "pvc", "-n", namespace, "data", keys.ClaimUID+"-")
 	runs(t, namespace, "thief")
 }
 
@@ -470,8 +456,7 @@ func TestDaemonSetPodIsRefused(t *testing.T) {
 	set := fabric.NewDaemonSet(namespace, "log")
 	// No scheduler takes its pods: this test binds the one of west's node.
 	set.Spec.Template.Spec.SchedulerName = "other"
-	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().AppsV1().DaemonSets(namespace), set)
 	var name string
 	await.Until(t, "the DaemonSet has a pod for west's node", func() bool {
 		list, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
@@ -534,33 +519,28 @@ func template(namespace, name string) (*metav1.LabelSelector, corev1.PodTemplate
 func statefulSet(t *testing.T, namespace, name string) {
 	t.Helper()
 	selector, pods := template(namespace, name)
-	_, err := bed.Home.Client().AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{
+	must.Create(t, bed.Home.Client().AppsV1().StatefulSets(namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To(int32(1)), Selector: selector, Template: pods, ServiceName: name},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 func TestReplicaSetRunsInWest(t *testing.T) {
 	namespace := open(t)
 	selector, pods := template(namespace, "web")
-	_, err := bed.Home.Client().AppsV1().ReplicaSets(namespace).Create(t.Context(), &appsv1.ReplicaSet{
+	must.Create(t, bed.Home.Client().AppsV1().ReplicaSets(namespace), &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: ptr.To(int32(3)), Selector: selector, Template: pods},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	await.Until(t, "three replicas are ready", func() bool {
-		set, err := bed.Home.Client().AppsV1().ReplicaSets(namespace).Get(t.Context(), "web", metav1.GetOptions{})
-		require.NoError(t, err)
+		set := must.Get(t, bed.Home.Client().AppsV1().ReplicaSets(namespace), "web")
 		return set.Status.ReadyReplicas == 3
 	})
 	require.NoError(t, bed.Home.Client().AppsV1().ReplicaSets(namespace).Delete(t.Context(), "web",
 		metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}))
 	await.Until(t, "nothing is left in west", func() bool {
-		pods, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
-		shadows, err := bed.Agents.ShadowPods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		pods := must.List(t, bed.West.Client().CoreV1().Pods(namespace))
+		shadows := must.List(t, bed.Agents.ShadowPods(namespace))
 		return len(pods.Items)+len(shadows.Items) == 0
 	})
 }
@@ -569,7 +549,7 @@ func TestStatefulSetReplacesAPodThatWestLost(t *testing.T) {
 	namespace := open(t)
 	statefulSet(t, namespace, "db")
 	first, west := runs(t, namespace, "db-0")
-	require.NoError(t, bed.West.Client().CoreV1().Pods(namespace).Delete(t.Context(), west.Name, metav1.DeleteOptions{}))
+	must.Delete(t, bed.West.Client().CoreV1().Pods(namespace), west.Name)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db-0", "RemotePodLost"), "removed from this cluster")
 	await.Until(t, "another pod of the set runs", func() bool {
 		pod, there := get(t, bed.Home, namespace, "db-0"), get(t, bed.West, namespace, "db-0")
@@ -582,14 +562,12 @@ func TestJobEndsWithItsPodInWest(t *testing.T) {
 	namespace := open(t)
 	_, pods := template(namespace, "once")
 	pods.Spec.RestartPolicy = corev1.RestartPolicyNever
-	_, err := bed.Home.Client().BatchV1().Jobs(namespace).Create(t.Context(), &batchv1.Job{
+	must.Create(t, bed.Home.Client().BatchV1().Jobs(namespace), &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: "once"}, Spec: batchv1.JobSpec{Template: pods},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	name := ""
 	await.Until(t, "the Job has a pod", func() bool {
-		pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace))
 		if len(pods.Items) == 1 {
 			name = pods.Items[0].Name
 		}
@@ -598,8 +576,7 @@ func TestJobEndsWithItsPodInWest(t *testing.T) {
 	_, west := runs(t, namespace, name)
 	end(t, west, corev1.PodSucceeded, "", "")
 	await.Until(t, "the Job is complete", func() bool {
-		job, err := bed.Home.Client().BatchV1().Jobs(namespace).Get(t.Context(), "once", metav1.GetOptions{})
-		require.NoError(t, err)
+		job := must.Get(t, bed.Home.Client().BatchV1().Jobs(namespace), "once")
 		return job.Status.Succeeded == 1
 	})
 	await.Always(t, "its pod there stays, for its log", func() bool { return get(t, bed.West, namespace, name) != nil })

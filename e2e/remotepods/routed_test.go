@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -54,8 +55,7 @@ func TestOnlyAddressesOfWestsRangesAreTaken(t *testing.T) {
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "web", "NoPodRanges"), "spec.podCIDRs")
 	assert.Empty(t, address("web"), "no ranges are known")
 	await.Until(t, "the RemoteCluster says so", func() bool {
-		remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, "west")
 		said := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.VirtualNode)
 		return said != nil && said.Status == metav1.ConditionTrue && strings.Contains(said.Message, "spec.podCIDRs")
 	})

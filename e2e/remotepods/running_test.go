@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -107,10 +108,9 @@ func TestAPodInWestIsResizedInPlaceWithinTheOffer(t *testing.T) {
 	offer := func(list corev1.ResourceList) {
 		t.Helper()
 		await.Until(t, "the owner changes the offer", func() bool {
-			home, err := bed.Agents.HomeClusters().Get(t.Context(), homeID, metav1.GetOptions{})
-			require.NoError(t, err)
+			home := must.Get(t, bed.Agents.HomeClusters(), homeID)
 			home.Spec.Offer = list
-			_, err = bed.Agents.HomeClusters().Update(t.Context(), home, metav1.UpdateOptions{})
+			_, err := bed.Agents.HomeClusters().Update(t.Context(), home, metav1.UpdateOptions{})
 			return err == nil
 		})
 	}
@@ -140,8 +140,7 @@ func TestWhatAllNodesOfWestDeclareTheVirtualNodeDeclares(t *testing.T) {
 	declares := func(want ...string) {
 		t.Helper()
 		features := func() []string {
-			node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), fabric.WestNode, metav1.GetOptions{})
-			require.NoError(t, err)
+			node := must.Get(t, bed.Home.Client().CoreV1().Nodes(), fabric.WestNode)
 			return node.Status.DeclaredFeatures
 		}
 		await.Until(t, "the virtual node declares them", func() bool { return slices.Equal(features(), want) }, func() any { return features() })
@@ -174,8 +173,7 @@ func labelNodes(t *testing.T, cluster *testbed.Cluster, key string, values map[s
 func hasPlace(t *testing.T, why, key, want string) {
 	t.Helper()
 	is := func() string {
-		node, err := bed.Home.Client().CoreV1().Nodes().Get(t.Context(), fabric.WestNode, metav1.GetOptions{})
-		require.NoError(t, err)
+		node := must.Get(t, bed.Home.Client().CoreV1().Nodes(), fabric.WestNode)
 		return node.Labels[key]
 	}
 	await.Until(t, why, func() bool { return is() == want }, func() any { return is() })

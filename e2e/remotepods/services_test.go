@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -28,21 +29,17 @@ func shareServices(t *testing.T) {
 	deploy := filepath.Join(fabric.Root(), "deploy")
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 		for _, definition := range [][]byte{crd.ServiceExportCRD, crd.ServiceImportCRD} {
-			_, err := cluster.Kubectl(t.Context(), string(definition), "apply", "-f", "-")
-			require.NoError(t, err)
+			must.Kubectl(t, cluster, string(definition), "apply", "-f", "-")
 		}
 	}
 	component := filepath.Join(deploy, "components", "services")
-	_, err := bed.Home.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(component, "rights.yaml"),
-		"-f", filepath.Join(component, "limits.yaml"))
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "apply", "-f", filepath.Join(component, "rights.yaml"), "-f", filepath.Join(component, "limits.yaml"))
 	folder := t.TempDir()
 	there, err := filepath.Rel(folder, deploy)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "kustomization.yaml"), fmt.Appendf(nil,
 		"kind: Kustomization\nresources: [%s/remote/home]\ncomponents: [%s/components/services-remote]\n", there, there), 0o600))
-	_, err = bed.West.Kubectl(t.Context(), "", "apply", "-k", folder)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "apply", "-k", folder)
 	require.NoError(t, program.Stop())
 	program, err = startProgram(func(config *virtualnode.Config) { config.MultiClusterServices = true })
 	require.NoError(t, err)
@@ -71,18 +68,14 @@ func TestServicesAreSharedByAllProgramsTogether(t *testing.T) {
 	}
 	export := func(cluster *testbed.Cluster, name string, selector map[string]string) {
 		t.Helper()
-		_, err := cluster.Client().CoreV1().Services(namespace).Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
-		require.NoError(t, err)
-		_, err = api[cluster.Name()].Exports(namespace).Create(t.Context(), &mcs.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, cluster.Client().CoreV1().Services(namespace), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 80}}}})
+		must.Create(t, api[cluster.Name()].Exports(namespace), &mcs.ServiceExport{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	addresses := func(cluster *testbed.Cluster, name, from string) (all []string) {
 		t.Helper()
-		list, err := cluster.Client().DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{
+		list := must.List(t, cluster.Client().DiscoveryV1().EndpointSlices(namespace), metav1.ListOptions{
 			LabelSelector: mcs.LabelServiceName + "=" + name + "," + mcs.LabelSourceCluster + "=" + from})
-		require.NoError(t, err)
 		for _, slice := range list.Items {
 			for _, endpoint := range slice.Endpoints {
 				all = append(all, endpoint.Addresses...)
@@ -101,23 +94,20 @@ func TestServicesAreSharedByAllProgramsTogether(t *testing.T) {
 	has(bed.West, "web", homeID, there.Status.PodIP)
 
 	export(bed.West, "db", nil)
-	_, err := bed.West.Client().DiscoveryV1().EndpointSlices(namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
+	must.Create(t, bed.West.Client().DiscoveryV1().EndpointSlices(namespace), &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "db-1", Labels: map[string]string{discoveryv1.LabelServiceName: "db"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.128.77.7"}}}},
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.128.77.7"}}}})
 	has(bed.Home, "db", "west", "10.128.77.7")
 	await.Until(t, "it has an address at home", func() bool {
 		found, err := api["home"].Imports(namespace).Get(t.Context(), "db", metav1.GetOptions{})
 		return err == nil && len(found.Spec.IPs) == 1
 	})
 	// What stands for an import at home does not follow the pods of its namespace to west.
-	list, err := bed.West.Client().CoreV1().Services(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "lodestone.dev/reflected"})
-	require.NoError(t, err)
+	list := must.List(t, bed.West.Client().CoreV1().Services(namespace), metav1.ListOptions{LabelSelector: "lodestone.dev/reflected"})
 	for _, service := range list.Items {
 		assert.Equal(t, "web", service.Name)
 	}
 
-	require.NoError(t, api["west"].Exports(namespace).Delete(t.Context(), "db", metav1.DeleteOptions{}))
+	must.Delete(t, api["west"].Exports(namespace), "db")
 	has(bed.Home, "db", "west")
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -31,16 +32,12 @@ func installNetwork(t *testing.T) (home, west *clients.NetworkLinks) {
 	t.Helper()
 	tree := filepath.Join("..", "..", "deploy")
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
-		_, err := cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(tree, "network", "program", "crds"))
-		require.NoError(t, err)
-		_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/networklinks.network.lodestone.dev",
-			"--timeout=30s")
-		require.NoError(t, err)
+		must.Kubectl(t, cluster, "", "apply", "-k", filepath.Join(tree, "network", "program", "crds"))
+		must.Kubectl(t, cluster, "", "wait", "--for=condition=Established", "crd/networklinks.network.lodestone.dev", "--timeout=30s")
 	}
 	for _, file := range []string{filepath.Join("network", "program", "namespace.yaml"),
 		filepath.Join("components", "network", "virtualnode.yaml")} {
-		_, err := bed.Home.Kubectl(t.Context(), "", "apply", "-f", filepath.Join(tree, file))
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "apply", "-f", filepath.Join(tree, file))
 	}
 	home, err := clients.NewNetworkLinks(bed.Home.AdminConfig(), keys.NetworkNamespace)
 	require.NoError(t, err)
@@ -59,17 +56,14 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 		t.Helper()
 		patch, err := json.Marshal(map[string]any{"spec": spec})
 		require.NoError(t, err)
-		_, err = bed.Remotes.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, bed.Remotes, name, types.MergePatchType, patch)
 	}
-	_, err := bed.Remotes.Create(t.Context(), &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"},
+	must.Create(t, bed.Remotes, &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"},
 		Spec: v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: "lodestone-system", Name: "nobody"},
-			PodNetwork: v1alpha1.Fabric, PodTransit: v1alpha1.TransitEnabled, PodCIDRs: []string{"10.3.0.0/16"}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+			PodNetwork: v1alpha1.Fabric, PodTransit: v1alpha1.TransitEnabled, PodCIDRs: []string{"10.3.0.0/16"}}})
 	t.Cleanup(func() { assert.NoError(t, bed.Remotes.Delete(context.Background(), "east", metav1.DeleteOptions{})) })
-	_, err = bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "stands-for-east",
-		Labels: map[string]string{keys.Cluster: "east"}}, Spec: corev1.NodeSpec{ProviderID: "lodestone://east"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "stands-for-east",
+		Labels: map[string]string{keys.Cluster: "east"}}, Spec: corev1.NodeSpec{ProviderID: "lodestone://east"}})
 	t.Cleanup(func() {
 		assert.NoError(t, bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), "stands-for-east", metav1.DeleteOptions{}))
 	})
@@ -79,8 +73,7 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	defer func() {
 		assert.NoError(t, network(t, v1alpha1.Isolated))
 		await.Until(t, "nothing is left of the link", func() bool {
-			list, err := west.List(context.Background(), metav1.ListOptions{})
-			require.NoError(t, err)
+			list := must.List(t, west)
 			return len(list.Items) == 0
 		})
 	}()
@@ -119,26 +112,23 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	// The endpoints that pods in west find.
 	create(t, newPod(namespace, "web"))
 	runs(t, namespace, "web")
-	_, err = bed.Home.Client().CoreV1().Services(namespace).Create(t.Context(), &corev1.Service{
+	must.Create(t, bed.Home.Client().CoreV1().Services(namespace), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone,
-			Ports: []corev1.ServicePort{{Name: "db", Port: 5432, TargetPort: intstr.FromInt32(5432)}}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.Home.Client().DiscoveryV1().EndpointSlices(namespace).Create(t.Context(), &discoveryv1.EndpointSlice{
+			Ports: []corev1.ServicePort{{Name: "db", Port: 5432, TargetPort: intstr.FromInt32(5432)}}}})
+	must.Create(t, bed.Home.Client().DiscoveryV1().EndpointSlices(namespace), &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "db-1", Labels: map[string]string{discoveryv1.LabelServiceName: "db",
 			discoveryv1.LabelManagedBy: "test"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.1.0.1"}, NodeName: ptr.To("home-1"), Hostname: ptr.To("db-0")},
 			{Addresses: []string{"10.3.0.1"}, NodeName: ptr.To("stands-for-east"), Hostname: ptr.To("db-1")}},
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("db"), Port: ptr.To(int32(5432)), Protocol: ptr.To(corev1.ProtocolTCP)}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	found := func(what string, want ...string) {
 		t.Helper()
 		var addresses []string
 		await.Until(t, what, func() bool {
-			list, err := bed.West.Client().DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{
+			list := must.List(t, bed.West.Client().DiscoveryV1().EndpointSlices(namespace), metav1.ListOptions{
 				LabelSelector: discoveryv1.LabelServiceName + "=db," + discoveryv1.LabelManagedBy + "=" + keys.Driver})
-			require.NoError(t, err)
 			addresses = nil
 			for _, slice := range list.Items {
 				for _, endpoint := range slice.Endpoints {
@@ -157,8 +147,7 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	transit := func(want ...string) {
 		t.Helper()
 		await.Until(t, "the RemoteCluster says which others are reached: "+strings.Join(want, " "), func() bool {
-			remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-			require.NoError(t, err)
+			remote := must.Get(t, bed.Remotes, "west")
 			return slices.Equal(want, remote.Status.Transit)
 		})
 	}
@@ -175,7 +164,6 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	await.Until(t, "west is told no more of east", func() bool {
 		return len(link(west, keys.Home).Spec.Transit) == 0 && len(link(home, "west").Spec.Transit) == 0
 	})
-	remote, err := bed.Remotes.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, "west")
 	assert.NotNil(t, meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady))
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -38,8 +39,7 @@ func startThird(t *testing.T) *testbed.Cluster {
 func third(t *testing.T) {
 	t.Helper()
 	cluster := startThird(t)
-	_, err := cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
 	kubeconfig, err := cluster.ServiceAccountKubeconfig(t.Context(), "lodestone-volumes", "lodestone-home")
 	require.NoError(t, err)
 	registerThird(t, kubeconfig)
@@ -49,10 +49,8 @@ func third(t *testing.T) {
 func probingThird(t *testing.T, server string) (change func(server string)) {
 	t.Helper()
 	cluster := startThird(t)
-	_, err := cluster.Kubectl(t.Context(), "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote"))
-	require.NoError(t, err)
-	_, err = cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "--all", "crd", "--timeout=30s")
-	require.NoError(t, err)
+	must.Kubectl(t, cluster, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote"))
+	must.Kubectl(t, cluster, "", "wait", "--for=condition=Established", "--all", "crd", "--timeout=30s")
 	agents, err := clients.NewRemoteClient(cluster.AdminConfig())
 	require.NoError(t, err)
 	at := &fabric.Fabric{Home: bed.Home, West: cluster, Agents: agents}
@@ -67,9 +65,8 @@ func probingThird(t *testing.T, server string) (change func(server string)) {
 	home, err := bed.HomeID(t.Context())
 	require.NoError(t, err)
 	return func(server string) {
-		_, err := agents.HomeClusters().Patch(t.Context(), home, types.MergePatchType,
-			[]byte(`{"spec":{"probes":[{"cluster":"west","server":"`+server+`"}]}}`), metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, agents.HomeClusters(), home, types.MergePatchType,
+			[]byte(`{"spec":{"probes":[{"cluster":"west","server":"`+server+`"}]}}`))
 	}
 }
 
@@ -80,12 +77,12 @@ func registerThird(t *testing.T, kubeconfig []byte) {
 		spec.VirtualNode = v1alpha1.VirtualNodeDisabled
 	}))
 	t.Cleanup(func() {
-		require.NoError(t, bed.Remotes.Delete(context.Background(), "third", metav1.DeleteOptions{}))
+		must.Delete(t, bed.Remotes, "third")
 		await.Until(t, "RemoteCluster third is gone", func() bool {
 			_, err := bed.Remotes.Get(context.Background(), "third", metav1.GetOptions{})
 			return apierrors.IsNotFound(err)
 		})
-		require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(context.Background(), "third", metav1.DeleteOptions{}))
+		must.Delete(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "third")
 	})
 	require.NoError(t, bed.AwaitReady(t.Context(), "third", metav1.ConditionTrue))
 }
@@ -94,8 +91,7 @@ func registerThird(t *testing.T, kubeconfig []byte) {
 func saidOf(t *testing.T, made *v1alpha1.VolumeReplica, reason, text string) {
 	t.Helper()
 	await.Until(t, "event "+reason+" says: "+text, func() bool {
-		events, err := bed.Home.Client().CoreV1().Events(made.Namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		events := must.List(t, bed.Home.Client().CoreV1().Events(made.Namespace))
 		for i := range events.Items {
 			e := &events.Items[i]
 			if e.InvolvedObject.UID == made.UID && e.Reason == reason && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, text) {
@@ -110,8 +106,7 @@ func saidOf(t *testing.T, made *v1alpha1.VolumeReplica, reason, text string) {
 func failsOver(t *testing.T, namespace string) (over *v1alpha1.VolumeMove) {
 	t.Helper()
 	await.Until(t, "the claim fails over", func() bool {
-		moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		moves := must.List(t, objects(t).In(namespace))
 		if len(moves.Items) == 1 {
 			over = &moves.Items[0]
 		}
@@ -158,8 +153,7 @@ func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testi
 
 	// Home may be the one that is cut off.
 	saidOf(t, made, "NotFailedOver", "no other remote cluster answers either")
-	moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	moves := must.List(t, objects(t).In(namespace))
 	require.Empty(t, moves.Items)
 
 	// It is not: another cluster answers.
@@ -195,15 +189,13 @@ func TestNothingFailsOverByItselfWhileAnotherClusterReachesTheOneThatHomeDoesNot
 	sealed(t, made, time.Time{})
 	// What answers in the place of west's API server is home's: the network between home and west alone is cut.
 	change := probingThird(t, bed.Home.AdminConfig().Host)
-	_, err := objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType,
-		[]byte(`{"spec":{"automaticFailover":{"after":"10s","maxLoss":"1h"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, objects(t).Replicas(namespace), made.Name, types.MergePatchType,
+		[]byte(`{"spec":{"automaticFailover":{"after":"10s","maxLoss":"1h"}}}`))
 	require.NoError(t, bed.West.PauseAPIServer())
 	resume := sync.OnceValue(bed.West.ResumeAPIServer)
 	t.Cleanup(func() { _ = resume() })
 	saidOf(t, made, "NotFailedOver", "it answers cluster third, whose owner has it probed")
-	moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	moves := must.List(t, objects(t).In(namespace))
 	require.Empty(t, moves.Items)
 
 	// An API server that takes connections and answers nothing does not answer there either.

@@ -1,7 +1,6 @@
 package replicas
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -62,29 +62,25 @@ func TestALostHomeIsAdoptedWhereverTheCommandDies(t *testing.T) {
 	same := await.Claim(t, bed.West.Client(), there, "data")
 	assert.Equal(t, kept.UID, same.UID)
 	assert.NotContains(t, same.Finalizers, keys.BackingFinalizer)
-	goesOn(t, there, counted(t, folderOf(t, bed.West, there, "data")))
+	goesOn(t, there, counted(t, bed.FolderOf(t, bed.West, there, "data")))
 	assert.Equal(t, newest[copied], await.Claim(t, bed.West.Client(), copied, "data").Annotations[keys.AdoptedFrom])
 	goesOn(t, copied, counted(t, contentOf(t, bed.West, westDriver, copied, newest[copied])))
 	has := versionIsOfOneMoment(t, pairs, newest[pairs])
-	_, err = bed.West.Client().CoreV1().Pods(pairs).Create(t.Context(), pair(pairs, "own", "data", "wal"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().Pods(pairs), pair(pairs, "own", "data", "wal"))
 	await.Until(t, "a pod of west counts on in both", func() bool {
-		data, wal := folderOf(t, bed.West, pairs, "data"), folderOf(t, bed.West, pairs, "wal")
+		data, wal := bed.FolderOf(t, bed.West, pairs, "data"), bed.FolderOf(t, bed.West, pairs, "wal")
 		return data != "" && wal != "" && counted(t, data) > has && counted(t, wal) > has
 	}, func() any { return await.Events(t, bed.West.Client(), pairs) })
-	assert.NoFileExists(t, filepath.Join(folderOf(t, bed.West, pairs, "data"), "mixed"))
+	assert.NoFileExists(t, filepath.Join(bed.FolderOf(t, bed.West, pairs, "data"), "mixed"))
 	for _, namespace := range []string{copied, pairs, there} {
-		bounds, err := bed.West.Kubectl(t.Context(), "", "get", "resourcequotas,limitranges", "-n", namespace, "-l", keys.HomeID+"="+home,
-			"-o", "name")
-		require.NoError(t, err)
+		bounds := must.Kubectl(t, bed.West, "", "get", "resourcequotas,limitranges", "-n", namespace, "-l", keys.HomeID+"="+home, "-o", "name")
 		assert.Empty(t, bounds)
-		owned, err := bed.West.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
-		require.NoError(t, err)
+		owned := must.Get(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 		assert.NotContains(t, owned.Labels, keys.HomeID)
 	}
 	homeComesBack(t, home)
 	for _, namespace := range []string{copied, pairs, there} {
-		require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}))
+		must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -51,10 +52,9 @@ func TestAClaimFailsOverByItselfOnceWhereverTheProvisionerDies(t *testing.T) {
 	act(t, over, v1alpha1.ActionFinalize)
 	inPhase(t, over, v1alpha1.MoveDone)
 	removes(t, made)
-	moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	moves := must.List(t, objects(t).In(namespace))
 	assert.Len(t, moves.Items, 1, "it failed over once")
-	require.NoError(t, objects(t).In(namespace).Delete(t.Context(), over.Name, metav1.DeleteOptions{}))
+	must.Delete(t, objects(t).In(namespace), over.Name)
 	await.Until(t, "the claim has its volume, and nothing else is left", func() bool { return len(one.beside(t, made, over)) == 0 },
 		func() any { return one.beside(t, made, over) })
 	beyond(t, namespace, counted(t, at[0]))

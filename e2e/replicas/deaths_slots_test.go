@@ -22,7 +22,7 @@ func TestSlotsAreWholeWhereverTheProvisionerDies(t *testing.T) {
 		has: func(t *testing.T, made *v1alpha1.VolumeReplica, version string) int {
 			t.Helper()
 			require.LessOrEqual(t, len(slotsOf(t, bed.West, made)), 2)
-			return counted(t, folderOf(t, bed.West, namespace, slotWith(t, bed.West, made, version).Name))
+			return counted(t, bed.FolderOf(t, bed.West, namespace, slotWith(t, bed.West, made, version).Name))
 		},
 	}
 	g.rounds(t, func(n int) {

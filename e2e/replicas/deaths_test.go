@@ -32,6 +32,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -374,12 +375,11 @@ func (l *life) goes(t *testing.T, round int) {
 	}
 	atStandby := beyond(t, l.namespace, has)
 	diverged := counted(t, lost[0])
-	back, err := objects(t).In(l.namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+	back := must.Create(t, objects(t).In(l.namespace), &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("back-%d", round)},
 		Spec: v1alpha1.VolumeMoveSpec{Claims: made.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: l.primary}, Into: over.Name,
 			KeepSourceFor: &metav1.Duration{Duration: time.Second}, TTLSecondsAfterFinished: ptr.To(int32(600))},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	inPhase(t, back, v1alpha1.MoveDone)
 	same, again := l.claims(t, made)
 	require.Equal(t, uids, same)
@@ -391,7 +391,7 @@ func (l *life) goes(t *testing.T, round int) {
 	removes(t, made)
 	beyond(t, l.namespace, counted(t, lost[0]))
 	for _, name := range []string{over.Name, back.Name} {
-		require.NoError(t, objects(t).In(l.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		must.Delete(t, objects(t).In(l.namespace), name)
 	}
 	await.Until(t, "the claims have their volumes, and nothing else is left", func() bool {
 		return len(l.beside(t, made, over, back)) == 0
@@ -403,7 +403,7 @@ func (l *life) claims(t *testing.T, made *v1alpha1.VolumeReplica) (uids []types.
 	t.Helper()
 	for _, name := range made.Spec.Claims {
 		uids = append(uids, await.Claim(t, bed.Home.Client(), l.namespace, name).UID)
-		folders = append(folders, folderBehind(t, l.namespace, name))
+		folders = append(folders, bed.Folder(t, l.namespace, name))
 	}
 	return uids, folders
 }
@@ -417,14 +417,11 @@ func (l *life) beside(t *testing.T, made *v1alpha1.VolumeReplica, moves ...*v1al
 	}
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 		for _, label := range labels {
-			names, err := cluster.Kubectl(t.Context(), "", "get", "pods,secrets,pvc,volumesnapshots,volumegroupsnapshots", "-A", "-l", label,
-				"-o", "name")
-			require.NoError(t, err)
+			names := must.Kubectl(t, cluster, "", "get", "pods,secrets,pvc,volumesnapshots,volumegroupsnapshots", "-A", "-l", label, "-o", "name")
 			found = append(found, strings.Fields(names)...)
 		}
 	}
-	there, err := bed.West.Kubectl(t.Context(), "", "get", "pvc,volumesnapshots", "-n", l.namespace, "-o", "name")
-	require.NoError(t, err)
+	there := must.Kubectl(t, bed.West, "", "get", "pvc,volumesnapshots", "-n", l.namespace, "-o", "name")
 	if names := strings.Fields(there); l.primary == keys.Home || len(names) != len(made.Spec.Claims) {
 		found = append(found, names...)
 	}

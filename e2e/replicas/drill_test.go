@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -32,8 +32,7 @@ func drill(t *testing.T, namespace, claim string) {
 		VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/data"}},
 	}}
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pod)
 }
 
 // drilled waits until the pod of a drill has written behind what its claim had, and returns how far the application had counted there,
@@ -42,7 +41,7 @@ func drilled(t *testing.T, namespace, claim string) (had int, at string) {
 	t.Helper()
 	var lines []string
 	await.Until(t, "the pod of "+claim+" writes on", func() bool {
-		if at = folderBehind(t, namespace, claim); at == "" {
+		if at = bed.Folder(t, namespace, claim); at == "" {
 			return false
 		}
 		data, err := os.ReadFile(filepath.Join(at, "log"))
@@ -66,16 +65,14 @@ func madeOf(t *testing.T, namespace, name, replica, version string) {
 	if version != "" {
 		claim.Annotations = map[string]string{keys.ReplicaVersion: version}
 	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 }
 
 // told waits until an event of a claim says something.
 func told(t *testing.T, namespace, claim, text string) {
 	t.Helper()
 	await.Until(t, "claim "+claim+" is told: "+text, func() bool {
-		list, err := bed.Home.Client().CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := must.List(t, bed.Home.Client().CoreV1().Events(namespace))
 		return slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
 			return e.InvolvedObject.Name == claim && strings.Contains(e.Message, text)
 		})
@@ -145,8 +142,8 @@ func TestADrillStartsWithAVersionWhileReplicationGoesOn(t *testing.T) {
 	assert.Equal(t, had, again)
 
 	core := bed.Home.Client().CoreV1()
-	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "data-drill", metav1.DeleteOptions{}))
-	require.NoError(t, core.PersistentVolumeClaims(namespace).Delete(t.Context(), "data-drill", metav1.DeleteOptions{}))
+	must.Delete(t, core.Pods(namespace), "data-drill")
+	must.Delete(t, core.PersistentVolumeClaims(namespace), "data-drill")
 	await.Until(t, "its volume is gone", func() bool {
 		_, err := os.Stat(at)
 		return os.IsNotExist(err)
@@ -177,8 +174,7 @@ func TestADrillIsRefusedInWordsWhereItCannotBe(t *testing.T) {
 	told(t, other, "foreign", `there is no VolumeReplica "data" in namespace `+other+" that has begun")
 
 	// Somebody deletes what sealed the version.
-	_, err := bed.West.Kubectl(t.Context(), "", "delete", "volumesnapshot", "-n", namespace, version)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "delete", "volumesnapshot", "-n", namespace, version)
 	await.Until(t, "no pod goes there", func() bool {
 		return await.Claim(t, bed.Home.Client(), namespace, "early").Annotations[keys.SourceCluster] == ""
 	})

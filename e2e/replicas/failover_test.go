@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -23,22 +24,18 @@ import (
 // failOver makes the VolumeMove that gives claim data a version of its replica.
 func failOver(t *testing.T, name string, of *v1alpha1.VolumeReplica, version string, fence v1alpha1.FailoverFence) *v1alpha1.VolumeMove {
 	t.Helper()
-	made, err := objects(t).In(of.Namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+	return must.Create(t, objects(t).In(of.Namespace), &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.VolumeMoveSpec{Claims: of.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: of.Spec.Standbys[0].Cluster},
 			Failover: &v1alpha1.MoveFailover{Replica: of.Name, Version: version, Fence: fence}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	})
 }
 
 // inPhase waits until a move is in a phase, and returns it.
 func inPhase(t *testing.T, move *v1alpha1.VolumeMove, phase v1alpha1.MovePhase) (now *v1alpha1.VolumeMove) {
 	t.Helper()
 	await.Until(t, fmt.Sprintf("move %s is in phase %s", move.Name, phase), func() bool {
-		var err error
-		now, err = objects(t).In(move.Namespace).Get(t.Context(), move.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now = must.Get(t, objects(t).In(move.Namespace), move.Name)
 		if phase != v1alpha1.MoveFailed {
 			require.NotEqual(t, v1alpha1.MoveFailed, now.Status.Phase, now.Status.Message)
 		}
@@ -50,17 +47,14 @@ func inPhase(t *testing.T, move *v1alpha1.VolumeMove, phase v1alpha1.MovePhase) 
 // act sets the action of a move.
 func act(t *testing.T, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
 	t.Helper()
-	_, err := objects(t).In(move.Namespace).Patch(t.Context(), move.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"action":%q}}`, action), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, objects(t).In(move.Namespace), move.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"action":%q}}`, action))
 }
 
 // pause stops the points of a replica, and returns it once none is being made.
 func pause(t *testing.T, made *v1alpha1.VolumeReplica) *v1alpha1.VolumeReplica {
 	t.Helper()
-	_, err := objects(t).Replicas(made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":true}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, objects(t).Replicas(made.Namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
 	return until(t, "no point is being made", made, func(now *v1alpha1.VolumeReplica) bool {
 		return len(now.Status.Standbys) == 1 && now.Status.Standbys[0].Point == "" && now.Status.Standbys[0].Sealed != nil
 	})
@@ -119,8 +113,7 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 	require.True(t, strings.HasPrefix(at, bed.Disks.Root) && at != lost)
 	beyond(t, namespace, has)
 	await.Until(t, "no pod is left on the node of west", func() bool {
-		pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace))
 		for i := range pods.Items {
 			if pods.Items[i].Spec.NodeName == fabric.WestNode {
 				return false
@@ -159,14 +152,12 @@ func TestAClaimGetsItsCopyWhenItsClusterIsLostAndGoesBack(t *testing.T) {
 	beyond(t, namespace, atHome)
 	over = inPhase(t, over, v1alpha1.MoveRetain)
 	assert.Contains(t, over.Status.Message, "as it was before it is in VolumeSnapshot")
-	names, err := bed.West.Kubectl(t.Context(), "", "get", "volumesnapshots", "-n", namespace, "-l", keys.MoveOf+"="+string(over.UID), "-o",
+	names := must.Kubectl(t, bed.West, "", "get", "volumesnapshots", "-n", namespace, "-l", keys.MoveOf+"="+string(over.UID), "-o",
 		"jsonpath={.items[*].metadata.name}")
-	require.NoError(t, err)
 	assert.Equal(t, diverged, counted(t, contentOf(t, bed.West, westDriver, namespace, names)), "what was written in west is not lost")
 	act(t, over, v1alpha1.ActionFinalize)
 	inPhase(t, over, v1alpha1.MoveDone)
-	names, err = bed.West.Kubectl(t.Context(), "", "get", "volumesnapshots", "-n", namespace, "-o", "name")
-	require.NoError(t, err)
+	names = must.Kubectl(t, bed.West, "", "get", "volumesnapshots", "-n", namespace, "-o", "name")
 	assert.Empty(t, names)
 	removes(t, made)
 }
@@ -220,9 +211,7 @@ func TestAFailoverIsRefusedInWordsWhereItCannotBe(t *testing.T) {
 	says("no-version", "nothing", `VolumeReplica "data" has no version "nothing": name one of those in its status`)
 	wanted.Spec.Standbys[0].Cluster = keys.Home
 	says("elsewhere", "", `VolumeReplica "data" has its versions in cluster west: name that as the target`)
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(),
-		fabric.NewClaim(namespace, "other", virtual), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "other", virtual))
 	wanted.Spec.Claims = []string{"other"}
 	says("unbound", "", `claim "other" has no volume that Lodestone made`)
 	removes(t, made)

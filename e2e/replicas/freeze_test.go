@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -28,7 +29,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// freezableScript counts as script does, and stands still while /hook/freeze exists, of which it says so by /hook/frozen.
+// freezableScript counts as the application does, and stands still while /hook/freeze exists, of which it says so by /hook/frozen.
 const freezableScript = `echo $$ > /hook/pid; rm -f /hook/frozen
 n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
 while :; do
@@ -57,9 +58,8 @@ func hooks(freeze, thaw, timeout string) func(*v1alpha1.VolumeReplica) {
 func countsUnlessFrozen(t *testing.T, namespace, cluster string) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", virtual), metav1.CreateOptions{})
-	require.NoError(t, err)
-	pod := counter(namespace, "")
+	must.Create(t, core.PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", virtual))
+	pod := application(namespace, "")
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
 	pod.Spec.Containers[0].Command[2] = freezableScript
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "hook", VolumeSource: corev1.VolumeSource{
@@ -78,15 +78,13 @@ func countsUnlessFrozen(t *testing.T, namespace, cluster string) {
 // scale sets how many pods the Deployment has, and waits until it has.
 func scale(t *testing.T, namespace string, n int) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "scale", "deployment/data", "-n", namespace, "--replicas", strconv.Itoa(n))
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "scale", "deployment/data", "-n", namespace, "--replicas", strconv.Itoa(n))
 	await.Until(t, fmt.Sprintf("there are %d pods", n), func() bool { return len(podsOf(t, namespace)) == n })
 }
 
 func podsOf(t *testing.T, namespace string) []corev1.Pod {
 	t.Helper()
-	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace))
 	return pods.Items
 }
 
@@ -104,8 +102,7 @@ func hookFolder(t *testing.T, namespace string) string {
 	pods := podsOf(t, namespace)
 	require.NotEmpty(t, pods)
 	uids := []string{string(pods[0].UID)}
-	there, err := bed.West.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	there := must.List(t, bed.West.Client().CoreV1().Pods(namespace))
 	for _, pod := range there.Items {
 		uids = append(uids, string(pod.UID))
 	}
@@ -134,9 +131,8 @@ func calls(t *testing.T, folder string) (all [][2]string) {
 // bind gives the provisioner the right to run commands in a namespace.
 func bind(t *testing.T, namespace string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "create", "rolebinding", "lodestone-freeze", "-n", namespace, "--clusterrole=lodestone-freeze",
+	must.Kubectl(t, bed.Home, "", "create", "rolebinding", "lodestone-freeze", "-n", namespace, "--clusterrole=lodestone-freeze",
 		"--serviceaccount=lodestone-system:lodestone-provisioner")
-	require.NoError(t, err)
 }
 
 // event waits for an event on the replica.
@@ -167,12 +163,10 @@ func TestAFrozenVersionIsOfAMomentAtWhichNothingWasWritten(t *testing.T) {
 			says(t, made, "NotFrozen", "the provisioner may not run commands in namespace "+namespace)
 			event(t, namespace, "NotFrozen", "kubectl create rolebinding lodestone-freeze")
 			assert.Empty(t, calls(t, hookFolder(t, namespace)))
-			now, err := objects(t).Replicas(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			now := must.Get(t, objects(t).Replicas(namespace), made.Name)
 			command := regexp.MustCompile(`kubectl (create rolebinding .*)`).FindStringSubmatch(now.Status.Conditions[0].Message)
 			require.NotNil(t, command, "%v", now.Status.Conditions)
-			_, err = bed.Home.Kubectl(t.Context(), "", strings.Fields(command[1])...)
-			require.NoError(t, err)
+			must.Kubectl(t, bed.Home, "", strings.Fields(command[1])...)
 
 			sealed(t, made, sealed(t, made, time.Time{}).Status.Standbys[0].Sealed.Time)
 			now = pause(t, made)
@@ -206,19 +200,15 @@ func TestAFrozenVersionIsOfAMomentAtWhichNothingWasWritten(t *testing.T) {
 // resume takes back spec.paused.
 func resume(t *testing.T, made *v1alpha1.VolumeReplica) {
 	t.Helper()
-	_, err := objects(t).Replicas(made.Namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, objects(t).Replicas(made.Namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`))
 }
 
 // setHooks changes the hooks of a replica.
 func setHooks(t *testing.T, made *v1alpha1.VolumeReplica, freeze, thaw, timeout string) {
 	t.Helper()
-	now, err := objects(t).Replicas(made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, objects(t).Replicas(made.Namespace), made.Name)
 	hooks(freeze, thaw, timeout)(now)
-	_, err = objects(t).Replicas(made.Namespace).Update(t.Context(), now, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, objects(t).Replicas(made.Namespace), now)
 }
 
 func TestAPointWhoseFreezeFailsIsNoVersionAndTheApplicationGoesOn(t *testing.T) {
@@ -276,8 +266,7 @@ func TestAPointWhoseFreezeFailsIsNoVersionAndTheApplicationGoesOn(t *testing.T) 
 			made := replicate(t, namespace, "west", hooks(row.freeze, row.thaw, row.timeout))
 			says(t, made, row.reason, row.says)
 			event(t, namespace, row.reason, "pod data-")
-			now, err := objects(t).Replicas(namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			now := must.Get(t, objects(t).Replicas(namespace), made.Name)
 			require.Empty(t, now.Status.Standbys[0].Versions, "%+v", now.Status)
 			if row.then != nil {
 				row.then(t, hook, now)
@@ -336,12 +325,9 @@ func TestOnlyWhoMayRunCommandsSaysWhichAreRun(t *testing.T) {
 	t.Parallel()
 	testbed.Require(t)
 	namespace := testbed.Namespace(t, bed.Home)
-	_, err := bed.Home.Kubectl(t.Context(), "", "create", "role", "copies", "-n", namespace, "--verb=*",
-		"--resource=volumereplicas.lodestone.dev")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "create", "role", "copies", "-n", namespace, "--verb=*", "--resource=volumereplicas.lodestone.dev")
 	for user, role := range map[string]string{"copier": "--role=copies", "editor": "--clusterrole=edit"} {
-		_, err := bed.Home.Kubectl(t.Context(), "", "create", "rolebinding", user, "-n", namespace, role, "--user="+user)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "create", "rolebinding", user, "-n", namespace, role, "--user="+user)
 	}
 	as := func(user string) *clients.VolumeMoveClient {
 		config := bed.Home.AdminConfig()
@@ -362,14 +348,13 @@ func TestOnlyWhoMayRunCommandsSaysWhichAreRun(t *testing.T) {
 		require.ErrorContains(t, err, "only who may run commands in pods of this namespace (create pods/exec) can have hooks run in them")
 	}
 	copier, editor := as("copier").Replicas(namespace), as("editor").Replicas(namespace)
-	_, err = copier.Create(t.Context(), of("a"), metav1.CreateOptions{})
+	_, err := copier.Create(t.Context(), of("a"), metav1.CreateOptions{})
 	refused(err)
 	plain := of("b")
 	plain.Spec.Consistency, plain.Spec.Hooks = "", nil
 	plain, err = copier.Create(t.Context(), plain, metav1.CreateOptions{})
 	require.NoError(t, err, "without hooks it may")
-	frozen, err := editor.Create(t.Context(), of("c"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	frozen := must.Create(t, editor, of("c"))
 	patch := func(name, text string) error {
 		_, err := copier.Patch(t.Context(), name, types.MergePatchType, []byte(text), metav1.PatchOptions{})
 		return err
@@ -380,6 +365,6 @@ func TestOnlyWhoMayRunCommandsSaysWhichAreRun(t *testing.T) {
 	require.NoError(t, patch(frozen.Name, `{"spec":{"rpo":"1h"}}`), "what others wrote may stay")
 	require.NoError(t, patch(frozen.Name, `{"spec":{"consistency":"Crash","hooks":null}}`), "and be taken away")
 	for _, name := range []string{plain.Name, frozen.Name} {
-		require.NoError(t, copier.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		must.Delete(t, copier, name)
 	}
 }

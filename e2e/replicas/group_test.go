@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -51,26 +52,23 @@ func countsInTwo(t *testing.T, namespace, cluster string) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
 	for _, name := range []string{"data", "wal"} {
-		_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, name, virtual), metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, core.PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, name, virtual))
 	}
 	first := fabric.AtHome(pair(namespace, "first", "data", "wal"))
 	if cluster != keys.Home {
 		first = fabric.InWest(pair(namespace, "first", "data", "wal"))
 	}
-	_, err := core.Pods(namespace).Create(t.Context(), first, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.Pods(namespace), first)
 	beyond(t, namespace, 0)
-	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	must.Delete(t, core.Pods(namespace), "first")
 	labels := map[string]string{"app": "data"}
-	_, err = bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+	must.Create(t, bed.Home.Client().AppsV1().Deployments(namespace), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "data"},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pair(namespace, "", "data", "wal").Spec},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	beyond(t, namespace, counted(t, folder(t, namespace))+5)
 }
 
@@ -126,8 +124,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	assert.Len(t, versions, 5)
 	now = pause(t, made)
 	for _, label := range []string{keys.GroupPrefix + string(made.UID), keys.ReplicaOf + "=" + string(made.UID)} {
-		names, err := bed.Home.Kubectl(t.Context(), "", "get", "pvc,volumesnapshots,volumegroupsnapshots", "-A", "-l", label, "-o", "name")
-		require.NoError(t, err)
+		names := must.Kubectl(t, bed.Home, "", "get", "pvc,volumesnapshots,volumegroupsnapshots", "-A", "-l", label, "-o", "name")
 		assert.Empty(t, names, "nothing of a point is left at the source")
 	}
 	version := now.Status.Standbys[0].Versions[0]
@@ -137,14 +134,12 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	code, out, said = plugin(t, append([]string{"failover", "wal", "--test"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, out, "with data-drill and wal-drill in place of data and wal, is scheduled to cluster west")
-	_, err := bed.Home.Client().CoreV1().Pods(namespace).Create(t.Context(), pair(namespace, "drill", "data-drill", "wal-drill"),
-		metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), pair(namespace, "drill", "data-drill", "wal-drill"))
 	await.Until(t, "the drill counts on", func() bool {
-		data, wal := folderBehind(t, namespace, "data-drill"), folderBehind(t, namespace, "wal-drill")
+		data, wal := bed.Folder(t, namespace, "data-drill"), bed.Folder(t, namespace, "wal-drill")
 		return data != "" && wal != "" && counted(t, data) > has+5 && counted(t, wal) > has+5
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "drill", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "drill")
 	// One that does not say of what, and when, could be of another moment than the others.
 	madeOf(t, namespace, "unsaid", made.Name, version.Name)
 	told(t, namespace, "unsaid", `is of claims data, wal: say in annotation lodestone.dev/replica-claim of which of them`)
@@ -154,7 +149,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	only.Spec.Claims = []string{"data"}
 	assert.Contains(t, inPhase(t, failOver(t, "only", only, "", v1alpha1.FenceProven), v1alpha1.MoveFailed).Status.Message,
 		"has claims data, wal at one moment, and they fail over together: name all of them, and no other")
-	lost := [2]string{folder(t, namespace), folderBehind(t, namespace, "wal")}
+	lost := [2]string{folder(t, namespace), bed.Folder(t, namespace, "wal")}
 	code, out, said = plugin(t, append([]string{"failover", "wal", "--yes", "-o", "name"}, as...)...)
 	require.Zero(t, code, said)
 	assert.Contains(t, said, `has a copy of claims "data", "wal", `)
@@ -166,7 +161,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	assert.Greater(t, diverged, has)
 	beyond(t, namespace, has)
 	for i, name := range []string{"data", "wal"} {
-		at := folderBehind(t, namespace, name)
+		at := bed.Folder(t, namespace, name)
 		assert.NotEqual(t, lost[i], at)
 		assert.True(t, strings.HasPrefix(at, filepath.Join(bed.Disks.Root, westDriver)), at)
 	}
@@ -177,7 +172,7 @@ func TestVersionsOfSeveralClaimsAreOfOneMomentAndFailOverTogether(t *testing.T) 
 	code, _, said = plugin(t, append([]string{"failback", "data", "--keep-source-for", "0s"}, as...)...)
 	require.Zero(t, code, said)
 	beyond(t, namespace, atWest)
-	assert.Equal(t, [2]string{folder(t, namespace), folderBehind(t, namespace, "wal")}, lost)
+	assert.Equal(t, [2]string{folder(t, namespace), bed.Folder(t, namespace, "wal")}, lost)
 	_, err = os.Stat(filepath.Join(lost[0], "mixed"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	act(t, over, v1alpha1.ActionFinalize)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -104,7 +105,7 @@ func TestAVersionFromBeforeTheDataWasSpoiledIsThereAndIsRestored(t *testing.T) {
 	beyond(t, namespace, has)
 
 	// What is kept goes once it may.
-	require.NoError(t, objects(t).Replicas(namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+	must.Delete(t, objects(t).Replicas(namespace), made.Name)
 	moves, err := objects(t).In(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for i := range moves.Items {
@@ -135,18 +136,15 @@ func hostileHome(t *testing.T, namespace, version string, all []string) {
 	require.NoError(t, err)
 	client := asHome(t)
 	snapshots := client.Resource(volumesnapshot.Snapshots).Namespace(namespace)
-	content, err := bed.West.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, version, "-o",
+	content := must.Kubectl(t, bed.West, "", "get", "volumesnapshot", "-n", namespace, version, "-o",
 		"jsonpath={.status.boundVolumeSnapshotContentName}")
-	require.NoError(t, err)
 	state := func() string {
 		t.Helper()
-		text, err := bed.West.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, "-l", keys.ReplicaOf, "-o",
+		text := must.Kubectl(t, bed.West, "", "get", "volumesnapshot", "-n", namespace, "-l", keys.ReplicaOf, "-o",
 			`jsonpath={range .items[*]}{.metadata.uid} {.metadata.labels} {.metadata.annotations} {.metadata.finalizers} `+
 				`{.metadata.ownerReferences} {.metadata.deletionTimestamp}{"\n"}{end}`)
-		require.NoError(t, err)
-		policy, err := bed.West.Kubectl(t.Context(), "", "get", "volumesnapshotcontent", content, "-o",
+		policy := must.Kubectl(t, bed.West, "", "get", "volumesnapshotcontent", content, "-o",
 			"jsonpath={.spec.deletionPolicy} {.metadata.deletionTimestamp}")
-		require.NoError(t, err)
 		return text + policy
 	}
 	before := state()
@@ -215,12 +213,11 @@ func hostileHome(t *testing.T, namespace, version string, all []string) {
 	bindings := bed.West.Client().RbacV1().ClusterRoleBindings()
 	for _, rights := range []string{"its own rights", "all rights"} {
 		if rights == "all rights" {
-			_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			must.Create(t, bindings, &rbacv1.ClusterRoleBinding{
 				ObjectMeta: metav1.ObjectMeta{Name: "hostile"},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 				Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: keys.TenantPrefix + home, Name: keys.HomeAccount}},
-			}, metav1.CreateOptions{})
-			require.NoError(t, err)
+			})
 			await.Until(t, "home has all rights", func() bool {
 				_, err := at("", "v1", "secrets").Namespace("kube-system").List(t.Context(), metav1.ListOptions{})
 				return err == nil
@@ -235,7 +232,7 @@ func hostileHome(t *testing.T, namespace, version string, all []string) {
 			t.Logf("with %s: %s: %v", rights, way.what, err)
 		}
 	}
-	require.NoError(t, bindings.Delete(t.Context(), "hostile", metav1.DeleteOptions{}))
+	must.Delete(t, bindings, "hostile")
 	assert.Equal(t, before, state(), "nothing was changed")
 	assert.Len(t, strings.Split(before, "\n"), len(all)+1, "all of them were looked at")
 }
@@ -249,12 +246,11 @@ func TestTheQuotaOfTheStandbysOwnerIsTold(t *testing.T) {
 	sealed(t, made, time.Time{})
 	const count = "count/volumesnapshots.snapshot.storage.k8s.io"
 	quotas := bed.West.Client().CoreV1().ResourceQuotas(namespace)
-	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "versions"},
-		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{count: resource.MustParse("3")}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, quotas, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "versions"},
+		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{count: resource.MustParse("3")}}})
 	says(t, made, "PointFailed", "exceeded quota: versions, requested: "+count+"=1, used: "+count+"=3, limited: "+count+"=3")
 	now := until(t, "what is sealed stays", made, func(now *v1alpha1.VolumeReplica) bool { return len(versionsOf(now)) == 3 })
-	require.NoError(t, quotas.Delete(t.Context(), "versions", metav1.DeleteOptions{}))
+	must.Delete(t, quotas, "versions")
 	sealed(t, made, now.Status.Standbys[0].Sealed.Time)
 	removes(t, made)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -23,10 +24,9 @@ import (
 // goesOn has a pod of west itself count in a claim there, and returns how far it has counted once it is beyond a number.
 func goesOn(t *testing.T, namespace string, number int) (n int) {
 	t.Helper()
-	_, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), counter(namespace, "own"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().Pods(namespace), application(namespace, "own"))
 	await.Until(t, "a pod of west counts on", func() bool {
-		if at := folderOf(t, bed.West, namespace, "data"); at != "" {
+		if at := bed.FolderOf(t, bed.West, namespace, "data"); at != "" {
 			n = counted(t, at)
 		}
 		return n > number
@@ -39,9 +39,7 @@ func homeIsLost(t *testing.T, home string) (now *v1alpha1.HomeCluster) {
 	t.Helper()
 	require.NoError(t, errors.Join(provisioner.Stop(), virtualNode.Stop()))
 	await.Until(t, "west misses home", func() bool {
-		var err error
-		now, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must.Get(t, bed.Agents.HomeClusters(), home)
 		return meta.IsStatusConditionFalse(now.Status.Conditions, v1alpha1.Connected)
 	}, func() any { return now.Status })
 	return now
@@ -68,11 +66,9 @@ func homeComesBack(t *testing.T, home string) {
 	})
 	kubeconfig, err := bed.Tenant(t.Context(), nil)
 	require.NoError(t, err)
-	patch, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	patch := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 	patch.Data["kubeconfig"] = kubeconfig
-	_, err = bed.Home.Client().CoreV1().Secrets(fabric.System).Update(t.Context(), patch, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, bed.Home.Client().CoreV1().Secrets(fabric.System), patch)
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
 	require.NoError(t, bed.AwaitNode(t.Context(), fabric.WestNode, "True"))
 }
@@ -105,8 +101,7 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	code, _, said = plugin(t, "adopt", home, "--context", bed.West.Name())
 	assert.Equal(t, 3, code)
 	assert.Contains(t, said, "nothing was changed")
-	now, err := bed.Agents.HomeClusters().Get(t.Context(), home, metav1.GetOptions{})
-	require.NoError(t, err)
+	now := must.Get(t, bed.Agents.HomeClusters(), home)
 	require.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, before.ResourceVersion, await.Claim(t, bed.West.Client(), there, "data").ResourceVersion)
 
@@ -117,13 +112,12 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	stranger := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: *before.Spec.DeepCopy()}
 	stranger.Spec.VolumeName, stranger.Spec.DataSource, stranger.Spec.DataSourceRef = "", nil, nil
 	strangers := bed.West.Client().CoreV1().PersistentVolumeClaims(taken)
-	_, err = strangers.Create(t.Context(), stranger, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, strangers, stranger)
 	code, out, said = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
 	require.Zero(t, code, said)
 	assert.NotContains(t, out, "adopted in namespace "+taken)
 	assert.Contains(t, said, "namespace "+taken+" is not this cluster's own yet")
-	require.NoError(t, strangers.Delete(t.Context(), "data", metav1.DeleteOptions{}))
+	must.Delete(t, strangers, "data")
 	await.Until(t, "the claim of the same name is gone", func() bool { return await.Claim(t, bed.West.Client(), taken, "data") == nil })
 	code, again, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
 	require.Zero(t, code, said)
@@ -132,15 +126,13 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	for _, namespace := range []string{copied, there} {
 		assert.Contains(t, out, "persistentvolumeclaim/data adopted in namespace "+namespace)
 	}
-	pods, err := bed.West.Client().CoreV1().Pods(there).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := must.List(t, bed.West.Client().CoreV1().Pods(there))
 	assert.Empty(t, pods.Items, "pods of home have ended before")
-	kept, err := lines.Get(t.Context(), "data", metav1.GetOptions{})
-	require.NoError(t, err)
+	kept := must.Get(t, lines, "data")
 	assert.Equal(t, before.UID, kept.UID)
 	assert.NotContains(t, kept.Finalizers, keys.BackingFinalizer)
 	assert.NotContains(t, kept.Labels, keys.HomeID)
-	had := counted(t, folderOf(t, bed.West, there, "data"))
+	had := counted(t, bed.FolderOf(t, bed.West, there, "data"))
 	goesOn(t, there, had)
 	made := await.Claim(t, bed.West.Client(), copied, "data")
 	version := counted(t, contentOf(t, bed.West, westDriver, copied, made.Annotations[keys.AdoptedFrom]))
@@ -148,12 +140,12 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	goesOn(t, copied, version)
 	homeComesBack(t, home)
 	for namespace, uid := range map[string]types.UID{copied: made.UID, there: kept.UID} {
-		number := counted(t, folderOf(t, bed.West, namespace, "data"))
-		await.Until(t, "the pod of west still counts", func() bool { return counted(t, folderOf(t, bed.West, namespace, "data")) > number })
+		number := counted(t, bed.FolderOf(t, bed.West, namespace, "data"))
+		await.Until(t, "the pod of west still counts", func() bool { return counted(t, bed.FolderOf(t, bed.West, namespace, "data")) > number })
 		claim := await.Claim(t, bed.West.Client(), namespace, "data")
 		assert.Equal(t, uid, claim.UID)
 		assert.Nil(t, claim.DeletionTimestamp)
 		// Only its owner ends it.
-		require.NoError(t, bed.West.Client().CoreV1().Namespaces().Delete(t.Context(), namespace, metav1.DeleteOptions{}))
+		must.Delete(t, bed.West.Client().CoreV1().Namespaces(), namespace)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,13 +22,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/counter"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
-	"github.com/lodestone-storage/lodestone/e2e/processes"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
-	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -165,8 +164,7 @@ func space(t *testing.T) string {
 	require.NoError(t, bed.Home.MakeNamespace(t.Context(), name))
 	core := bed.Home.Client().CoreV1()
 	open := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, keys.Offload, keys.OffloadEnabled)
-	_, err := core.Namespaces().Patch(t.Context(), name, types.MergePatchType, open, metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, core.Namespaces(), name, types.MergePatchType, open)
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = bed.Home.Client().AppsV1().Deployments(name).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
@@ -177,51 +175,38 @@ func space(t *testing.T) string {
 	return name
 }
 
-// script is what the application of the tests does: it goes on counting from the last number in its file.
-const script = `n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
-while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.05; done`
-
-// counter returns a pod that counts in claim data.
-func counter(namespace, name string) *corev1.Pod {
-	pod := fabric.NewPod(namespace, name, "data")
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
-	pod.Spec.Containers = []corev1.Container{{
-		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
-		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
-	}}
-	return pod
+// application returns a pod that counts in claim data.
+func application(namespace, name string) *corev1.Pod {
+	return counter.Pod(namespace, name, "data", counter.Script("0.05"))
 }
 
 // deploy makes the Deployment data of one pod.
 func deploy(t *testing.T, namespace string, spec corev1.PodSpec) {
 	t.Helper()
 	labels := map[string]string{"app": "data"}
-	_, err := bed.Home.Client().AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
+	must.Create(t, bed.Home.Client().AppsV1().Deployments(namespace), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "data"},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 // counts makes a claim of a class, which gets its volume in a cluster, and a Deployment that counts in it and may then run anywhere.
 func counts(t *testing.T, namespace, class, cluster string) {
 	t.Helper()
 	core := bed.Home.Client().CoreV1()
-	_, err := core.PersistentVolumeClaims(namespace).Create(t.Context(), fabric.NewClaim(namespace, "data", class), metav1.CreateOptions{})
-	require.NoError(t, err)
-	pod := counter(namespace, "first")
+	must.Create(t, core.PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", class))
+	pod := application(namespace, "first")
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
 	first := fabric.AtHome(pod.DeepCopy())
 	if cluster != keys.Home {
 		first = fabric.InWest(pod.DeepCopy())
 	}
-	_, err = core.Pods(namespace).Create(t.Context(), first, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, core.Pods(namespace), first)
 	beyond(t, namespace, 0)
-	require.NoError(t, core.Pods(namespace).Delete(t.Context(), "first", metav1.DeleteOptions{}))
+	must.Delete(t, core.Pods(namespace), "first")
 	deploy(t, namespace, pod.Spec)
 	beyond(t, namespace, counted(t, folder(t, namespace))+5)
 }
@@ -242,59 +227,8 @@ func beyond(t *testing.T, namespace string, number int) (n int) {
 // folder returns the folder that stands for the volume of claim data, wherever it is; empty while it has none.
 func folder(t *testing.T, namespace string) string {
 	t.Helper()
-	return folderBehind(t, namespace, "data")
-}
-
-// folderBehind does the same for another claim.
-func folderBehind(t *testing.T, namespace, name string) string {
-	t.Helper()
-	claim := await.Claim(t, bed.Home.Client(), namespace, name)
-	if claim == nil || claim.Spec.VolumeName == "" {
-		return ""
-	}
-	volume := await.Volume(t, bed.Home.Client(), claim.Spec.VolumeName)
-	if volume == nil {
-		return ""
-	}
-	ref, err := backing.RefOf(volume)
-	require.NoError(t, err)
-	cluster := bed.West
-	if ref.Cluster == keys.Home {
-		cluster = bed.Home
-	}
-	return folderOf(t, cluster, ref.Namespace, ref.Name)
-}
-
-// folderOf returns the folder that stands for the volume of a real claim; empty while it has none.
-func folderOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) string {
-	t.Helper()
-	claim := await.Claim(t, cluster.Client(), namespace, name)
-	if claim == nil || claim.Spec.VolumeName == "" {
-		return ""
-	}
-	volume := await.Volume(t, cluster.Client(), claim.Spec.VolumeName)
-	require.NotNil(t, volume)
-	path, err := bed.Disks.Of(volume)
-	require.NoError(t, err)
-	return path
+	return bed.Folder(t, namespace, "data")
 }
 
 // counted returns how far the application in a folder has counted, and fails unless each number is there once and in order.
-func counted(t *testing.T, folder string) int {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(folder, "log"))
-	if os.IsNotExist(err) {
-		return 0
-	}
-	require.NoError(t, err)
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	for i, line := range lines {
-		if n, err := strconv.Atoi(line); err != nil || n != i+1 {
-			if i == len(lines)-1 {
-				return i // being written
-			}
-			require.Fail(t, fmt.Sprintf("line %d of %s is %q", i+1, folder, line))
-		}
-	}
-	return len(lines)
-}
+func counted(t *testing.T, folder string) int { t.Helper(); return counter.Counted(t, folder) }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
@@ -45,15 +46,13 @@ func pluginWith(t *testing.T, kubeconfig string, args ...string) (code int, out,
 // editor gives a user the rights in a namespace that people have who work there, and returns the flags to be that user.
 func editor(t *testing.T, namespace string) []string {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "create", "rolebinding", "editor", "-n", namespace, "--clusterrole=edit", "--user=editor")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "create", "rolebinding", "editor", "-n", namespace, "--clusterrole=edit", "--user=editor")
 	return []string{"-n", namespace, "--as", "editor"}
 }
 
 func replicasOf(t *testing.T, namespace string) []v1alpha1.VolumeReplica {
 	t.Helper()
-	list, err := objects(t).Replicas(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := must.List(t, objects(t).Replicas(namespace))
 	return list.Items
 }
 
@@ -187,8 +186,7 @@ func TestThePluginSaysWhichCopyThereIsOfALostCluster(t *testing.T) {
 	assert.Equal(t, `claim "data" is bound: its data is in cluster "west"`, firstLine(t, "pvc/data", "-n", namespace))
 	_, out, _ := plugin(t, "why", "pvc/data", "-n", namespace)
 	assert.Regexp(t, `(?m)^  replica data-home of claim data: version \d+ in the home cluster, \S+ old, RPO 20s$`, out)
-	pods, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	pods := must.List(t, bed.Home.Client().CoreV1().Pods(namespace))
 	require.Len(t, pods.Items, 1)
 
 	require.NoError(t, bed.West.PauseAPIServer())

@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -47,18 +48,14 @@ func replicate(t *testing.T, namespace, cluster string, tune ...func(*v1alpha1.V
 	for _, change := range tune {
 		change(wanted)
 	}
-	made, err := objects(t).Replicas(namespace).Create(t.Context(), wanted, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	return must.Create(t, objects(t).Replicas(namespace), wanted)
 }
 
 // until waits until a replica is as is wanted, and returns it.
 func until(t *testing.T, what string, made *v1alpha1.VolumeReplica, is func(*v1alpha1.VolumeReplica) bool) (now *v1alpha1.VolumeReplica) {
 	t.Helper()
 	await.Until(t, what, func() bool {
-		var err error
-		now, err = objects(t).Replicas(made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now = must.Get(t, objects(t).Replicas(made.Namespace), made.Name)
 		return is(now)
 	}, func() any { return now.Status }, func() any { return await.Events(t, bed.Home.Client(), made.Namespace) },
 		func() any { return left(t, made) })
@@ -87,11 +84,9 @@ func sealed(t *testing.T, made *v1alpha1.VolumeReplica, after time.Time) *v1alph
 // contentOf returns the folder that stands for what a version has.
 func contentOf(t *testing.T, cluster *testbed.Cluster, driver, namespace, version string) string {
 	t.Helper()
-	content, err := cluster.Kubectl(t.Context(), "", "get", "volumesnapshot", "-n", namespace, version, "-o",
+	content := must.Kubectl(t, cluster, "", "get", "volumesnapshot", "-n", namespace, version, "-o",
 		"jsonpath={.status.boundVolumeSnapshotContentName}")
-	require.NoError(t, err)
-	handle, err := cluster.Kubectl(t.Context(), "", "get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
-	require.NoError(t, err)
+	handle := must.Kubectl(t, cluster, "", "get", "volumesnapshotcontent", content, "-o", "jsonpath={.status.snapshotHandle}")
 	return filepath.Join(bed.Disks.Root, driver, handle)
 }
 
@@ -100,12 +95,10 @@ func left(t *testing.T, made *v1alpha1.VolumeReplica) (found []string) {
 	t.Helper()
 	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
 		for _, kind := range []string{"persistentvolumeclaims", "volumesnapshots", "secrets"} {
-			names, err := cluster.Kubectl(t.Context(), "", "get", kind, "-A", "-l", keys.ReplicaOf+"="+string(made.UID), "-o", "name")
-			require.NoError(t, err)
+			names := must.Kubectl(t, cluster, "", "get", kind, "-A", "-l", keys.ReplicaOf+"="+string(made.UID), "-o", "name")
 			found = append(found, strings.Fields(names)...)
 		}
-		names, err := cluster.Kubectl(t.Context(), "", "get", "pods,secrets", "-A", "-l", keys.MoveOf+"="+string(made.UID), "-o", "name")
-		require.NoError(t, err)
+		names := must.Kubectl(t, cluster, "", "get", "pods,secrets", "-A", "-l", keys.MoveOf+"="+string(made.UID), "-o", "name")
 		found = append(found, strings.Fields(names)...)
 	}
 	return found
@@ -114,7 +107,7 @@ func left(t *testing.T, made *v1alpha1.VolumeReplica) (found []string) {
 // removes deletes a replica, and waits until nothing is left of it.
 func removes(t *testing.T, made *v1alpha1.VolumeReplica) {
 	t.Helper()
-	require.NoError(t, objects(t).Replicas(made.Namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+	must.Delete(t, objects(t).Replicas(made.Namespace), made.Name)
 	await.Until(t, "the replica is gone", func() bool {
 		_, err := objects(t).Replicas(made.Namespace).Get(t.Context(), made.Name, metav1.GetOptions{})
 		return err != nil && len(left(t, made)) == 0
@@ -153,9 +146,7 @@ func TestASecondCopyFollowsAClaimWhileItsApplicationRuns(t *testing.T) {
 
 	spec := func(patch string) {
 		t.Helper()
-		_, err := objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":`+patch+`}`),
-			metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, objects(t).Replicas(namespace), made.Name, types.MergePatchType, []byte(`{"spec":`+patch+`}`))
 	}
 
 	// Later ones cost what has changed, and older ones go.
@@ -174,8 +165,7 @@ func TestASecondCopyFollowsAClaimWhileItsApplicationRuns(t *testing.T) {
 	says(t, made, "Paused", "spec.paused is set")
 	now = until(t, "the last point is over", made, func(now *v1alpha1.VolumeReplica) bool { return now.Status.Standbys[0].Point == "" })
 	gone := now.Status.Standbys[0].Versions[0].Name
-	_, err := bed.West.Kubectl(t.Context(), "", "delete", "volumesnapshot", "-n", namespace, gone)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.West, "", "delete", "volumesnapshot", "-n", namespace, gone)
 	spec(`{"paused":false}`)
 	until(t, "it does not count", made, func(now *v1alpha1.VolumeReplica) bool {
 		return !slices.ContainsFunc(now.Status.Standbys[0].Versions, func(v v1alpha1.ReplicaVersion) bool { return v.Name == gone })
@@ -229,7 +219,7 @@ func TestACopyGoesOnWhereTheProvisionerStopped(t *testing.T) {
 
 	// A standby that cannot be reached says so. Its API server hangs: one that starts refuses until it knows the roles.
 	require.NoError(t, bed.West.PauseAPIServer())
-	require.NoError(t, objects(t).Replicas(namespace).Delete(t.Context(), made.Name, metav1.DeleteOptions{}))
+	must.Delete(t, objects(t).Replicas(namespace), made.Name)
 	until(t, "it says so", made, func(now *v1alpha1.VolumeReplica) bool {
 		healthy := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ReplicaHealthy)
 		return healthy.Reason == "BeingRemoved" && strings.Contains(healthy.Message, "cannot be removed") || healthy.Reason == "ClusterAway"
@@ -248,9 +238,8 @@ func TestAClaimSaysWhereItsSecondCopyIs(t *testing.T) {
 	counts(t, namespace, virtual, keys.Home)
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
 	annotate := func(to, rpo string) {
-		_, err := claims.Patch(t.Context(), "data", types.MergePatchType,
-			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q,%q:%q}}}`, keys.ReplicateTo, to, keys.ReplicateRPO, rpo), metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, claims, "data", types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q,%q:%q}}}`, keys.ReplicateTo, to, keys.ReplicateRPO, rpo))
 	}
 	annotate("home", "1h")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NotReplicated"), "names no other: add one")
@@ -280,15 +269,13 @@ func TestAReplicaAndMovesOfItsClaimAreInNobodysWay(t *testing.T) {
 
 	move := func(cluster string) {
 		t.Helper()
-		moved, err := objects(t).In(namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+		moved := must.Create(t, objects(t).In(namespace), &v1alpha1.VolumeMove{
 			ObjectMeta: metav1.ObjectMeta{Name: "to-" + cluster},
 			Spec: v1alpha1.VolumeMoveSpec{Claims: []string{"data"}, Target: v1alpha1.MoveTarget{Cluster: cluster},
 				KeepSourceFor: &metav1.Duration{Duration: time.Second}},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 		await.Until(t, "the claim is moved to "+cluster, func() bool {
-			moved, err = objects(t).In(namespace).Get(t.Context(), moved.Name, metav1.GetOptions{})
-			require.NoError(t, err)
+			moved = must.Get(t, objects(t).In(namespace), moved.Name)
 			require.NotEqual(t, v1alpha1.MoveFailed, moved.Status.Phase, moved.Status.Message)
 			return moved.Status.Phase == v1alpha1.MoveDone
 		}, func() any { return moved.Status })

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -26,9 +27,8 @@ import (
 // slotsOf are the real claims at the standby that a replica keeps its versions in.
 func slotsOf(t *testing.T, cluster *testbed.Cluster, made *v1alpha1.VolumeReplica) []corev1.PersistentVolumeClaim {
 	t.Helper()
-	list, err := cluster.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(),
+	list := must.List(t, cluster.Client().CoreV1().PersistentVolumeClaims(""),
 		metav1.ListOptions{LabelSelector: keys.ReplicaOf + "=" + string(made.UID)})
-	require.NoError(t, err)
 	return list.Items
 }
 
@@ -75,7 +75,7 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	// whole checks that the newest version is whole, and returns how far the application had counted in it.
 	whole := func(now *v1alpha1.VolumeReplica) int {
 		t.Helper()
-		has := counted(t, folderOf(t, bed.West, namespace, slotWith(t, bed.West, made, now.Status.Standbys[0].Versions[0].Name).Name))
+		has := counted(t, bed.FolderOf(t, bed.West, namespace, slotWith(t, bed.West, made, now.Status.Standbys[0].Versions[0].Name).Name))
 		assert.LessOrEqual(t, len(now.Status.Standbys[0].Versions), 2)
 		return has
 	}
@@ -105,16 +105,14 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 
 	now = pause(t, made)
 	slot := slotWith(t, bed.West, made, now.Status.Standbys[0].Versions[0].Name)
-	at := folderOf(t, bed.West, namespace, slot.Name)
+	at := bed.FolderOf(t, bed.West, namespace, slot.Name)
 	has := counted(t, at)
 	over := inPhase(t, failOver(t, "over", made, "", v1alpha1.FenceProven), v1alpha1.MoveRetain)
 	assert.Equal(t, at, folder(t, namespace), "the claim gets the slot itself")
 	beyond(t, namespace, has)
 	diverged := counted(t, from)
 	assert.GreaterOrEqual(t, diverged, has)
-	_, err := objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, objects(t).Replicas(namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`))
 	says(t, made, "SameCluster", "is in cluster west, where its copy is, too")
 	until(t, "the version that the claim got is none of the replica's any more", made, func(seen *v1alpha1.VolumeReplica) bool {
 		return len(seen.Status.Standbys[0].Versions) == len(now.Status.Standbys[0].Versions)-1
@@ -122,12 +120,11 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 	atWest := beyond(t, namespace, has+5)
 
 	// And back, and on: the slot that is left has a version until another one has a newer.
-	back, err := objects(t).In(namespace).Create(t.Context(), &v1alpha1.VolumeMove{
+	back := must.Create(t, objects(t).In(namespace), &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: "back"},
 		Spec: v1alpha1.VolumeMoveSpec{Claims: made.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: keys.Home}, Into: over.Name,
 			KeepSourceFor: &metav1.Duration{Duration: time.Second}, TTLSecondsAfterFinished: ptr.To(int32(600))},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	inPhase(t, back, v1alpha1.MoveDone)
 	assert.Equal(t, from, folder(t, namespace))
 	assert.GreaterOrEqual(t, counted(t, from), atWest, "what was written at the standby came back")
@@ -138,8 +135,7 @@ func TestASecondCopyIsKeptWhereTheStandbyHasNoSnapshots(t *testing.T) {
 
 	removes(t, made)
 	await.Until(t, "nothing is left at the standby", func() bool {
-		list, err := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(namespace))
 		return len(list.Items) == 0
 	})
 	await.Until(t, "the storage has no volume", func() bool {
@@ -165,14 +161,13 @@ func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 	newest := now.Status.Standbys[0].Versions[0].Name
 	slot := slotWith(t, bed.Home, made, newest)
 	assert.Equal(t, fabric.Storage, slot.Namespace)
-	has := counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name))
+	has := counted(t, bed.FolderOf(t, bed.Home, slot.Namespace, slot.Name))
 
 	// An abort that comes too late changes nothing: then the claim has the slot.
 	over := failOver(t, "aborted", made, "", v1alpha1.FenceProven)
 	act(t, over, v1alpha1.ActionAbort)
 	await.Until(t, "the failover is over", func() bool {
-		seen, err := objects(t).In(namespace).Get(t.Context(), over.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		seen := must.Get(t, objects(t).In(namespace), over.Name)
 		over = seen
 		return seen.Status.Phase == v1alpha1.MoveAborted || seen.Status.Phase == v1alpha1.MoveRetain
 	}, func() any { return over.Status })
@@ -182,7 +177,7 @@ func TestAFailoverThatIsAbortedGivesTheSlotBack(t *testing.T) {
 		assert.NotContains(t, same.Labels, keys.MoveOf)
 		assert.NotContains(t, same.Labels, keys.ClaimUID)
 		assert.NotContains(t, same.Finalizers, keys.BackingFinalizer)
-		assert.Equal(t, has, counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name)))
+		assert.Equal(t, has, counted(t, bed.FolderOf(t, bed.Home, slot.Namespace, slot.Name)))
 		over = failOver(t, "over", made, newest, v1alpha1.FenceProven)
 	}
 	inPhase(t, over, v1alpha1.MoveRetain)
@@ -204,12 +199,10 @@ func TestAClaimThatHasGrownSinceItsVersionGetsTheSlotAndThenTheRoom(t *testing.T
 	sealed(t, made, time.Time{})
 	now := pause(t, made)
 	slot := slotWith(t, bed.Home, made, now.Status.Standbys[0].Versions[0].Name)
-	has := counted(t, folderOf(t, bed.Home, slot.Namespace, slot.Name))
+	has := counted(t, bed.FolderOf(t, bed.Home, slot.Namespace, slot.Name))
 
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
-	_, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, claims, "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"3Gi"}}}}`))
 	room := func() string {
 		claim := await.Claim(t, bed.Home.Client(), namespace, "data")
 		return claim.Status.Capacity.Storage().String()

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
@@ -53,9 +53,7 @@ func TestAPointCostsFewWrites(t *testing.T) {
 	made := replicate(t, namespace, "west")
 	pause := func(text string) {
 		t.Helper()
-		_, err := objects(t).Replicas(namespace).Patch(t.Context(), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":`+text+`}}`),
-			metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, objects(t).Replicas(namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":`+text+`}}`))
 	}
 	// rest pauses the replica, and returns what was written until its last point was over.
 	rest := func() map[string]int {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -49,13 +50,11 @@ func TestEachRightIsUsedAndNoneIsMissing(t *testing.T) {
 		kubectl(t, "delete", "pod,pvc", "-n", namespace, name, "--wait=false")
 	}
 	await.Until(t, "nothing is left", func() bool {
-		left, err := bed.Home.Client().CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{LabelSelector: keys.Cluster})
-		require.NoError(t, err)
+		left := must.List(t, bed.Home.Client().CoreV1().PersistentVolumes(), metav1.ListOptions{LabelSelector: keys.Cluster})
 		return len(left.Items) == 0
 	}, events(t, namespace))
 	room := func() bool {
-		all, err := bed.Home.Client().StorageV1().CSIStorageCapacities("").List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		all := must.List(t, bed.Home.Client().StorageV1().CSIStorageCapacities(""))
 		return slices.ContainsFunc(all.Items, func(c storagev1.CSIStorageCapacity) bool { return c.StorageClassName == namespace })
 	}
 	await.Until(t, "the room of the class is published", room)
@@ -114,10 +113,8 @@ func refused(t *testing.T) {
 func attributes(t *testing.T) {
 	t.Helper()
 	for name, driver := range map[*testbed.Cluster]string{bed.Home: bed.HomeStorage.Name(), bed.West: bed.WestStorage.Name()} {
-		_, err := name.Client().StorageV1().VolumeAttributesClasses().Create(t.Context(), &storagev1.VolumeAttributesClass{
-			ObjectMeta: metav1.ObjectMeta{Name: "silver-" + name.Name()}, DriverName: driver, Parameters: map[string]string{"iops": "100"}},
-			metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, name.Client().StorageV1().VolumeAttributesClasses(), &storagev1.VolumeAttributesClass{
+			ObjectMeta: metav1.ObjectMeta{Name: "silver-" + name.Name()}, DriverName: driver, Parameters: map[string]string{"iops": "100"}})
 	}
 }
 
@@ -125,12 +122,10 @@ func attributes(t *testing.T) {
 func class(t *testing.T, name string) {
 	t.Helper()
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	made, err := classes.Get(t.Context(), fabric.Class, metav1.GetOptions{})
-	require.NoError(t, err)
+	made := must.Get(t, classes, fabric.Class)
 	made.ObjectMeta = metav1.ObjectMeta{Name: name}
 	made.Parameters = map[string]string{keys.Carry: "team", keys.LocalClass: fabric.HomeNow}
-	_, err = classes.Create(t.Context(), made, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, classes, made)
 }
 
 func claim(t *testing.T, namespace, name, class, attributes string) {
@@ -139,20 +134,17 @@ func claim(t *testing.T, namespace, name, class, attributes string) {
 	if attributes != "" {
 		c.Spec.VolumeAttributesClassName = &attributes
 	}
-	_, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), c, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), c)
 }
 
 func pod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Pods(pod.Namespace), pod)
 }
 
 func kubectl(t *testing.T, args ...string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", args...)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", args...)
 }
 
 func get(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -43,11 +44,10 @@ var homeNodes = []string{"home-1", "home-2"}
 // class makes a storage class of this stage; its name is returned.
 func (s *stage) class(name, provisioner string, parameters map[string]string) string {
 	s.t.Helper()
-	class, err := s.Client().StorageV1().StorageClasses().Create(s.t.Context(), &storagev1.StorageClass{
+	class := must.Create(s.t, s.Client().StorageV1().StorageClasses(), &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name + "-" + s.namespace}, Provisioner: provisioner, Parameters: parameters,
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 	s.t.Cleanup(func() {
 		_ = s.Client().StorageV1().StorageClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
 	})
@@ -60,24 +60,22 @@ func (s *stage) foreign(name string, labels map[string]string) {
 	s.t.Helper()
 	access := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}
 	// The volume comes first: Kubernetes looks for one that came later every 15 s.
-	volume, err := s.Client().CoreV1().PersistentVolumes().Create(s.t.Context(), &corev1.PersistentVolume{
+	volume := must.Create(s.t, s.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: s.namespace + "-" + name, Labels: labels},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes: access, Capacity: size().Requests, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			ClaimRef:               &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nfs.example.com", Path: "/" + name}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 	s.t.Cleanup(func() {
 		_ = s.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume.Name, metav1.DeleteOptions{})
 	})
-	_, err = s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+	must.Create(s.t, s.Client().CoreV1().PersistentVolumeClaims(s.namespace), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: access, StorageClassName: ptr.To(""), VolumeName: volume.Name,
 			Resources: size()},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 	await.Until(s.t, "claim "+name+" is bound", func() bool {
 		bound, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Get(s.t.Context(), name, metav1.GetOptions{})
 		return err == nil && bound.Status.Phase == corev1.ClaimBound
@@ -179,7 +177,7 @@ func TestAClassThatPacksOutweighsTheSpreadingOfPods(t *testing.T) {
 func (s *stage) statefulSet(name, class string, first, pods int32) {
 	s.t.Helper()
 	labels := map[string]string{"app": name}
-	_, err := s.Client().AppsV1().StatefulSets(s.namespace).Create(s.t.Context(), &appsv1.StatefulSet{
+	must.Create(s.t, s.Client().AppsV1().StatefulSets(s.namespace), &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: &pods, Ordinals: &appsv1.StatefulSetOrdinals{Start: first}, PodManagementPolicy: appsv1.ParallelPodManagement,
@@ -198,20 +196,18 @@ func (s *stage) statefulSet(name, class string, first, pods int32) {
 				},
 			}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 }
 
 // claimOf makes a claim of a class.
 func (s *stage) claimOf(class, name string) {
 	s.t.Helper()
-	_, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), &corev1.PersistentVolumeClaim{
+	must.Create(s.t, s.Client().CoreV1().PersistentVolumeClaims(s.namespace), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To(class), Resources: size(),
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 }
 
 // A claim asks for 1Mi, so 100Mi would be plenty.
@@ -219,11 +215,10 @@ func TestNewVolumesComeWhereThereIsRoom(t *testing.T) {
 	s := gravityStage(t)
 	real := s.class("disk", "disk.example.com", nil)
 	class := s.class("lodestone", keys.Driver, map[string]string{keys.LocalClass: real})
-	capacity, err := s.Client().StorageV1().CSIStorageCapacities(s.namespace).Create(t.Context(), &storagev1.CSIStorageCapacity{
+	capacity := must.Create(t, s.Client().StorageV1().CSIStorageCapacities(s.namespace), &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"}, StorageClassName: real,
 		NodeTopology: &metav1.LabelSelector{}, Capacity: ptr.To(resource.MustParse("80Mi")),
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	for _, test := range []struct {
 		claim       string
 		home, free  string
@@ -235,8 +230,7 @@ func TestNewVolumesComeWhereThereIsRoom(t *testing.T) {
 	} {
 		t.Run(test.claim, func(t *testing.T) {
 			capacity.Capacity = ptr.To(resource.MustParse(test.home))
-			capacity, err = s.Client().StorageV1().CSIStorageCapacities(s.namespace).Update(t.Context(), capacity, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			capacity = must.Update(t, s.Client().StorageV1().CSIStorageCapacities(s.namespace), capacity)
 			s.join(metav1.ConditionTrue, v1alpha1.OfferedClass{Name: "standard", Default: true, Free: ptr.To(resource.MustParse(test.free))})
 			s.claimOf(class, test.claim)
 			s.awaitScores(mounting(test.claim, test.claim), test.there, test.here)
@@ -260,10 +254,9 @@ func seats() corev1.ResourceList {
 // seated returns a pod that takes a seat, and makes its priority class.
 func (s *stage) seated(name string, priority int32) corev1.Pod {
 	s.t.Helper()
-	class, err := s.Client().SchedulingV1().PriorityClasses().Create(s.t.Context(), &schedulingv1.PriorityClass{
+	class := must.Create(s.t, s.Client().SchedulingV1().PriorityClasses(), &schedulingv1.PriorityClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name + "-" + rand.String(6)}, Value: priority,
-	}, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	})
 	s.t.Cleanup(func() {
 		_ = s.Client().SchedulingV1().PriorityClasses().Delete(context.Background(), class.Name, metav1.DeleteOptions{})
 	})
@@ -310,7 +303,6 @@ func (s *stage) urgent(name string) {
 // lowest: in vain, as an urgent pod is then refused there.
 func TestNobodyIsEvictedWhereTheClaimCannotGo(t *testing.T) {
 	inEachMode(t, func(s *stage) {
-		ctx := s.t.Context()
 		remote := virtualNode(s.remote)
 		remote.Name += "-full"
 		s.fill(fakekubelet.Node{Name: "home-full-" + s.remote}, s.seated("low-at-home", 1))
@@ -319,10 +311,9 @@ func TestNobodyIsEvictedWhereTheClaimCannotGo(t *testing.T) {
 		// Nothing is known of the remote cluster yet: the pod can go nowhere.
 		s.urgent("too-early")
 		require.Eventually(s.t, func() bool { return s.refusal(s.t, "too-early") != "" }, long, often)
-		early, err := s.Client().CoreV1().Pods(s.namespace).Get(ctx, "too-early", metav1.GetOptions{})
-		require.NoError(s.t, err)
+		early := must.Get(s.t, s.Client().CoreV1().Pods(s.namespace), "too-early")
 		assert.Empty(s.t, early.Status.NominatedNodeName, "no node must be emptied for it: %s", s.refusal(s.t, "too-early"))
-		require.NoError(s.t, s.Client().CoreV1().Pods(s.namespace).Delete(ctx, "too-early", metav1.DeleteOptions{}))
+		must.Delete(s.t, s.Client().CoreV1().Pods(s.namespace), "too-early")
 
 		// A pod that needs no seat shows that all have heard of the cluster.
 		s.join(metav1.ConditionTrue, standard)

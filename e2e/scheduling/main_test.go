@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -207,8 +208,7 @@ func newStage(t *testing.T, b *bed) *stage {
 
 func (s *stage) label(offload string) {
 	s.t.Helper()
-	_, err := s.Kubectl(s.t.Context(), "", "label", "namespace", s.namespace, "--overwrite", keys.Offload+"="+offload)
-	require.NoError(s.t, err)
+	must.Kubectl(s.t, s, "", "label", "namespace", s.namespace, "--overwrite", keys.Offload+"="+offload)
 }
 
 // join makes the remote cluster known, as ready or not, with these real classes.
@@ -217,16 +217,14 @@ func (s *stage) join(ready metav1.ConditionStatus, offered ...v1alpha1.OfferedCl
 	ctx := s.t.Context()
 	cluster, err := s.clusters.Get(ctx, s.remote, metav1.GetOptions{})
 	if err != nil {
-		cluster, err = s.clusters.Create(ctx, &v1alpha1.RemoteCluster{
+		cluster = must.Create(s.t, s.clusters, &v1alpha1.RemoteCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: s.remote},
 			Spec:       v1alpha1.RemoteClusterSpec{KubeconfigSecretRef: v1alpha1.SecretKeyRef{Namespace: system, Name: s.remote}},
-		}, metav1.CreateOptions{})
-		require.NoError(s.t, err)
+		})
 	}
 	cluster.Status.Conditions = []metav1.Condition{{Type: v1alpha1.Ready, Status: ready, Reason: "Test", LastTransitionTime: metav1.Now()}}
 	cluster.Status.StorageClasses = offered
-	_, err = s.clusters.UpdateStatus(ctx, cluster, metav1.UpdateOptions{})
-	require.NoError(s.t, err)
+	must.UpdateStatus(s.t, s.clusters, cluster)
 }
 
 // touch changes a claim as the provisioner does when a cluster's state has
@@ -252,9 +250,7 @@ func (s *stage) claim(name string, annotations map[string]string,
 	for _, change := range changes {
 		change(claim)
 	}
-	claim, err := s.Client().CoreV1().PersistentVolumeClaims(s.namespace).Create(s.t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(s.t, err)
-	return claim
+	return must.Create(s.t, s.Client().CoreV1().PersistentVolumeClaims(s.namespace), claim)
 }
 
 // volume gives a claim its volume in a cluster, as the provisioner would.
@@ -278,8 +274,7 @@ func (s *stage) volume(claim *corev1.PersistentVolumeClaim, cluster string, chan
 	for _, change := range changes {
 		change(volume)
 	}
-	_, err := s.Client().CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
-	require.NoError(s.t, err)
+	must.Create(s.t, s.Client().CoreV1().PersistentVolumes(), volume)
 	s.t.Cleanup(func() {
 		_ = s.Client().CoreV1().PersistentVolumes().Delete(context.Background(), name, metav1.DeleteOptions{})
 	})

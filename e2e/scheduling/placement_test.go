@@ -20,6 +20,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -191,7 +192,7 @@ func (s *stage) replicas(kind, class string, spec corev1.PodSpec, remote string)
 			Spec: batchv1.JobSpec{Parallelism: four, Completions: four, Template: template}}, metav1.CreateOptions{})
 	default:
 		template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
-		_, err = s.Client().AppsV1().StatefulSets(s.namespace).Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta,
+		must.Create(s.t, s.Client().AppsV1().StatefulSets(s.namespace), &appsv1.StatefulSet{ObjectMeta: meta,
 			Spec: appsv1.StatefulSetSpec{
 				Replicas: ptr.To(int32(1)), PodManagementPolicy: appsv1.ParallelPodManagement, Selector: ofReplicas, Template: template,
 				VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{
@@ -200,12 +201,10 @@ func (s *stage) replicas(kind, class string, spec corev1.PodSpec, remote string)
 						AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class, Resources: size(),
 					},
 				}},
-			}}, metav1.CreateOptions{})
-		require.NoError(s.t, err)
+			}})
 		for number := 1; number < 4; number++ {
 			s.awaitReplicas(number, remote)
-			_, err = s.Kubectl(ctx, "", "scale", "statefulset", "db", "-n", s.namespace, fmt.Sprintf("--replicas=%d", number+1))
-			require.NoError(s.t, err)
+			must.Kubectl(s.t, s, "", "scale", "statefulset", "db", "-n", s.namespace, fmt.Sprintf("--replicas=%d", number+1))
 		}
 	}
 	require.NoError(s.t, err)

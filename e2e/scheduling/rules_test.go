@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/filter"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -33,9 +34,7 @@ func (s *stage) annotate(claim, key string, value any) {
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, quoted)
 	client, err := kubernetes.NewForConfig(s.UserConfig("system:serviceaccount:"+system+":lodestone-provisioner", "system:masters"))
 	require.NoError(s.t, err)
-	_, err = client.CoreV1().PersistentVolumeClaims(s.namespace).Patch(s.t.Context(), claim, types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{})
-	require.NoError(s.t, err)
+	must.Patch(s.t, client.CoreV1().PersistentVolumeClaims(s.namespace), claim, types.MergePatchType, []byte(patch))
 }
 
 // settled touches a claim a moment after a change, as the provisioner does:
@@ -136,7 +135,7 @@ func TestNodeTakesNoMoreVolumesThanItsDriverAttaches(t *testing.T) {
 		s.claim("two", nil, ofDisk)
 		s.pod(there("second"), false, "two")
 		s.awaitRefusal("second", filter.AttachLimit)
-		require.NoError(s.t, s.Client().CoreV1().Pods(s.namespace).Delete(s.t.Context(), "first", metav1.DeleteOptions{}))
+		must.Delete(s.t, s.Client().CoreV1().Pods(s.namespace), "first")
 		assert.Equal(s.t, node.Name, s.awaitSelected("two"))
 	})
 }
@@ -358,8 +357,7 @@ func TestAClaimThatIsNotLodestonesKeepsItsPodAtHome(t *testing.T) {
 		s.settled("there")
 		assert.Equal(s.t, s.node, s.awaitSelected("there"))
 		s.awaitRefusal("of-class", filter.ClaimStaysHome)
-		_, err := s.Kubectl(s.t.Context(), "", "annotate", "storageclass", plain, keys.UsableIn+"=*")
-		require.NoError(s.t, err)
+		must.Kubectl(s.t, s, "", "annotate", "storageclass", plain, keys.UsableIn+"=*")
 		s.settled("of-class")
 		assert.Equal(s.t, s.node, s.awaitSelected("of-class"))
 	})
@@ -372,8 +370,7 @@ func TestAMarkedVolumeLetsItsPodsGo(t *testing.T) {
 		s.foreign("films", nil)
 		s.pod(named("reader"), true, "films")
 		s.awaitRefusal("reader", filter.ClaimStaysHome)
-		_, err := s.Kubectl(s.t.Context(), "", "annotate", "persistentvolume", s.namespace+"-films", keys.UsableIn+"="+s.remote)
-		require.NoError(s.t, err)
+		must.Kubectl(s.t, s, "", "annotate", "persistentvolume", s.namespace+"-films", keys.UsableIn+"="+s.remote)
 		s.settled("films")
 		assert.Equal(s.t, s.node, s.awaitNode("reader"))
 	})

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/built"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 )
 
 // documented returns the lines of the Corefile that docs/services.md says.
@@ -144,7 +144,6 @@ func TestCoreDNSFindsTheNamesOfImports(t *testing.T) {
 
 func mustIP(t *testing.T, s *side, name string) string {
 	t.Helper()
-	service, err := s.Client().CoreV1().Services(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	service := must.Get(t, s.Client().CoreV1().Services(s.namespace), name)
 	return service.Spec.ClusterIP
 }

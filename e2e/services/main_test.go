@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,6 +33,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/retryingwatch"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
@@ -203,9 +203,8 @@ func newWorld(t *testing.T) *world {
 		at := &side{Cluster: cluster, namespace: w.namespace + "-" + w.homeID}
 		w.sides[cluster.Name()] = at
 		at.make(t, tenant, nil)
-		_, err = at.Client().CoreV1().ServiceAccounts(tenant).Create(t.Context(),
-			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: keys.HomeAccount}}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, at.Client().CoreV1().ServiceAccounts(tenant),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: keys.HomeAccount}})
 		at.bind(t, tenant, "lodestone-home-tenant", tenant)
 		at.make(t, at.namespace, map[string]string{keys.HomeID: w.homeID})
 		at.bind(t, at.namespace, "lodestone-home", tenant)
@@ -214,14 +213,12 @@ func newWorld(t *testing.T) *world {
 		all, err := clients.NewRemoteClient(cluster.AdminConfig())
 		require.NoError(t, err)
 		at.requests = all.NamespaceRequests(tenant)
-		request, err := at.requests.Create(t.Context(), &remotev1alpha1.NamespaceRequest{
+		request := must.Create(t, at.requests, &remotev1alpha1.NamespaceRequest{
 			ObjectMeta: metav1.ObjectMeta{Name: at.namespace}, Spec: remotev1alpha1.NamespaceRequestSpec{HomeNamespace: w.namespace},
-		}, metav1.CreateOptions{})
-		require.NoError(t, err)
+		})
 		request.Status.Conditions = []metav1.Condition{{Type: remotev1alpha1.Ready, Status: metav1.ConditionTrue, Reason: "Test",
 			LastTransitionTime: metav1.Now()}}
-		_, err = at.requests.UpdateStatus(t.Context(), request, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		must.UpdateStatus(t, at.requests, request)
 	}
 	for _, at := range w.sides {
 		at.api, err = clients.NewMultiClusterServices(at.AdminConfig())
@@ -232,9 +229,7 @@ func newWorld(t *testing.T) *world {
 
 func (s *side) make(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
-	_, err := s.Client().CoreV1().Namespaces().Create(t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, s.Client().CoreV1().Namespaces(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 	t.Cleanup(func() {
 		assert.NoError(t, s.Client().CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{}))
 	})
@@ -242,22 +237,19 @@ func (s *side) make(t *testing.T, name string, labels map[string]string) {
 
 func (s *side) bind(t *testing.T, namespace, role, tenant string) {
 	t.Helper()
-	_, err := s.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	must.Create(t, s.Client().RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: keys.HomeAccount}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 // label opens the home namespace to remote clusters, or closes it.
 func (w *world) label(value string) {
 	w.t.Helper()
-	namespace, err := home.Client().CoreV1().Namespaces().Get(w.t.Context(), w.namespace, metav1.GetOptions{})
-	require.NoError(w.t, err)
+	namespace := must.Get(w.t, home.Client().CoreV1().Namespaces(), w.namespace)
 	namespace.Labels[keys.Offload] = value
-	_, err = home.Client().CoreV1().Namespaces().Update(w.t.Context(), namespace, metav1.UpdateOptions{})
-	require.NoError(w.t, err)
+	must.Update(w.t, home.Client().CoreV1().Namespaces(), namespace)
 }
 
 // start runs the program's part until the test ends or the function that it returns is called. Those remote clusters have sessions that
@@ -343,15 +335,13 @@ func (s *side) service(t *testing.T, name string, change func(*corev1.Service), 
 	if change != nil {
 		change(service)
 	}
-	service, err := s.Client().CoreV1().Services(s.namespace).Create(t.Context(), service, metav1.CreateOptions{})
-	require.NoError(t, err)
+	service = must.Create(t, s.Client().CoreV1().Services(s.namespace), service)
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name + "-1", Labels: map[string]string{
 		discoveryv1.LabelServiceName: name}}, AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints}
 	for _, port := range service.Spec.Ports {
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: ptr.To(port.Name), Port: ptr.To(port.Port + 8000)})
 	}
-	_, err = s.Client().DiscoveryV1().EndpointSlices(s.namespace).Create(t.Context(), slice, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, s.Client().DiscoveryV1().EndpointSlices(s.namespace), slice)
 }
 
 func (s *side) exports(t *testing.T, name string, change ...func(*mcs.ServiceExport)) {
@@ -360,13 +350,12 @@ func (s *side) exports(t *testing.T, name string, change ...func(*mcs.ServiceExp
 	for _, one := range change {
 		one(export)
 	}
-	_, err := s.api.Exports(s.namespace).Create(t.Context(), export, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, s.api.Exports(s.namespace), export)
 }
 
 func (s *side) withdraws(t *testing.T, name string) {
 	t.Helper()
-	require.NoError(t, s.api.Exports(s.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	must.Delete(t, s.api.Exports(s.namespace), name)
 }
 
 func at(address string) discoveryv1.Endpoint {
@@ -376,31 +365,20 @@ func at(address string) discoveryv1.Endpoint {
 // imported returns a ServiceImport, nil if there is none.
 func (s *side) imported(t *testing.T, name string) *mcs.ServiceImport {
 	t.Helper()
-	found, err := s.api.Imports(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return found
+	return must.Find(t, s.api.Imports(s.namespace), name)
 }
 
 // derived returns the Service that stands for an import, nil if there is none.
 func (s *side) derived(t *testing.T, name string) *corev1.Service {
 	t.Helper()
-	found, err := s.Client().CoreV1().Services(s.namespace).Get(t.Context(), "mcs-"+name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return found
+	return must.Find(t, s.Client().CoreV1().Services(s.namespace), "mcs-"+name)
 }
 
 // slices are those of an import, by the cluster they come from.
 func (s *side) slices(t *testing.T, name string) map[string][]discoveryv1.EndpointSlice {
 	t.Helper()
-	list, err := s.Client().DiscoveryV1().EndpointSlices(s.namespace).List(t.Context(), metav1.ListOptions{
+	list := must.List(t, s.Client().DiscoveryV1().EndpointSlices(s.namespace), metav1.ListOptions{
 		LabelSelector: mcs.LabelServiceName + "=" + name})
-	require.NoError(t, err)
 	found := map[string][]discoveryv1.EndpointSlice{}
 	for _, slice := range list.Items {
 		found[slice.Labels[mcs.LabelSourceCluster]] = append(found[slice.Labels[mcs.LabelSourceCluster]], slice)
@@ -425,8 +403,7 @@ func (s *side) addresses(t *testing.T, name, from string) []string {
 // clean says whether nothing is left of an import.
 func (s *side) clean(t *testing.T, name string) bool {
 	t.Helper()
-	list, err := s.Client().DiscoveryV1().EndpointSlices(s.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: keys.ServiceImport})
-	require.NoError(t, err)
+	list := must.List(t, s.Client().DiscoveryV1().EndpointSlices(s.namespace), metav1.ListOptions{LabelSelector: keys.ServiceImport})
 	return s.imported(t, name) == nil && s.derived(t, name) == nil && len(list.Items) == 0
 }
 
@@ -436,8 +413,7 @@ func (s *side) says(t *testing.T, name string, condition mcs.ServiceExportCondit
 	t.Helper()
 	var found *metav1.Condition
 	await.Until(t, fmt.Sprintf("export %s in %s is %s because of %s", name, s.Name(), condition, reason), func() bool {
-		export, err := s.api.Exports(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
+		export := must.Get(t, s.api.Exports(s.namespace), name)
 		found = meta.FindStatusCondition(export.Status.Conditions, string(condition))
 		return found != nil && found.Status == status && found.Reason == reason
 	}, func() any { return found })

@@ -18,6 +18,7 @@ import (
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
@@ -107,19 +108,16 @@ func TestAServiceOfHomeIsImportedInTheRemoteClusters(t *testing.T) {
 	// What somebody changes is put back; what changes follows.
 	stolen := w.sides["west"].derived(t, "web")
 	stolen.Spec.Selector = map[string]string{"app": "other"}
-	_, err := west.Client().CoreV1().Services(stolen.Namespace).Update(t.Context(), stolen, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, west.Client().CoreV1().Services(stolen.Namespace), stolen)
 	await.Until(t, "west's Service has no selector", func() bool { return len(w.sides["west"].derived(t, "web").Spec.Selector) == 0 })
-	slice, err := home.Client().DiscoveryV1().EndpointSlices(w.namespace).Get(t.Context(), "web-1", metav1.GetOptions{})
-	require.NoError(t, err)
+	slice := must.Get(t, home.Client().DiscoveryV1().EndpointSlices(w.namespace), "web-1")
 	slice.Endpoints = slice.Endpoints[:1]
-	_, err = home.Client().DiscoveryV1().EndpointSlices(w.namespace).Update(t.Context(), slice, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, home.Client().DiscoveryV1().EndpointSlices(w.namespace), slice)
 	w.has("west", "web", w.homeID, "100.64.0.7")
 
 	one.withdraws(t, "web")
 	w.gone("web")
-	_, err = home.Client().CoreV1().Services(w.namespace).Get(t.Context(), "web", metav1.GetOptions{})
+	_, err := home.Client().CoreV1().Services(w.namespace).Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err, "the Service itself stays")
 }
 
@@ -231,9 +229,8 @@ func TestAHeadlessServiceKeepsTheNamesOfItsPods(t *testing.T) {
 			})
 		}
 		await.Until(t, "DNS tells those of the two clusters from each other", func() bool {
-			list, err := at.Client().DiscoveryV1().EndpointSlices(at.namespace).List(t.Context(), metav1.ListOptions{
+			list := must.List(t, at.Client().DiscoveryV1().EndpointSlices(at.namespace), metav1.ListOptions{
 				LabelSelector: discoveryv1.LabelServiceName + "=mcs-db"})
-			require.NoError(t, err)
 			names := map[string]bool{}
 			for _, slice := range list.Items {
 				names[*slice.Endpoints[0].Hostname] = true
@@ -256,8 +253,7 @@ func TestWhatCannotBeExportedSaysWhy(t *testing.T) {
 	invalid("none", "NoService", "there is no Service none")
 	name := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "name"},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}}
-	_, err := home.Client().CoreV1().Services(w.namespace).Create(t.Context(), name, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, home.Client().CoreV1().Services(w.namespace), name)
 	one.exports(t, "name")
 	invalid("name", "InvalidServiceType", "ExternalName")
 	one.exports(t, strings.Repeat("x", 60))
@@ -268,14 +264,13 @@ func TestWhatCannotBeExportedSaysWhy(t *testing.T) {
 	})
 	invalid("labels", "InvalidLabels", "lodestone.dev")
 	for _, at := range w.sides {
-		list, err := at.api.Imports(at.namespace).List(t.Context(), metav1.ListOptions{})
-		require.NoError(t, err)
+		list := must.List(t, at.api.Imports(at.namespace))
 		assert.Empty(t, list.Items, "of none of these comes an import in %s", at.Name())
 	}
 	// What was missing can come.
 	one.service(t, "none", nil, at("10.244.0.7"))
 	w.has("west", "none", w.homeID, "100.64.0.7")
-	require.NoError(t, home.Client().CoreV1().Services(w.namespace).Delete(t.Context(), "none", metav1.DeleteOptions{}))
+	must.Delete(t, home.Client().CoreV1().Services(w.namespace), "none")
 	w.gone("none")
 }
 
@@ -284,9 +279,8 @@ func TestWhatIsInTheWayIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	one, there := w.sides["home"], w.sides["west"]
-	_, err := there.api.Imports(there.namespace).Create(t.Context(), &mcs.ServiceImport{ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: mcs.ServiceImportSpec{Type: mcs.Headless, Ports: []mcs.ServicePort{}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, there.api.Imports(there.namespace), &mcs.ServiceImport{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: mcs.ServiceImportSpec{Type: mcs.Headless, Ports: []mcs.ServicePort{}}})
 	one.service(t, "web", nil, at("10.244.0.7"))
 	one.exports(t, "web")
 	w.has("east", "web", w.homeID, "10.244.0.7")
@@ -295,7 +289,7 @@ func TestWhatIsInTheWayIsLeftAlone(t *testing.T) {
 			"cluster west: in namespace "+there.namespace+" a ServiceImport web is there that Lodestone did not make")
 	})
 	assert.Equal(t, mcs.Headless, there.imported(t, "web").Spec.Type)
-	require.NoError(t, there.api.Imports(there.namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	must.Delete(t, there.api.Imports(there.namespace), "web")
 	w.has("west", "web", w.homeID, "100.64.0.7")
 	one.says(t, "web", mcs.ServiceExportConditionReady, metav1.ConditionTrue, "Exported")
 }
@@ -315,7 +309,7 @@ func TestTheNamespaceSaysWhoTakesPart(t *testing.T) {
 	w.has("west", "web", w.homeID, "100.64.0.7")
 	w.has("home", "web", w.homeID, "10.244.0.7")
 	// The namespace of home goes, and with it what the others have of it.
-	require.NoError(t, home.Client().CoreV1().Namespaces().Delete(t.Context(), w.namespace, metav1.DeleteOptions{}))
+	must.Delete(t, home.Client().CoreV1().Namespaces(), w.namespace)
 	for _, where := range []string{"west", "east"} {
 		await.Until(t, "nothing is left in "+where, func() bool { return w.sides[where].clean(t, "web") })
 	}
@@ -380,7 +374,7 @@ func TestAClusterWithoutTheAPIHasNoPartInIt(t *testing.T) {
 	testbed.NotInShort(t)
 	w := newWorld(t)
 	there := w.sides["east"]
-	require.NoError(t, there.Client().RbacV1().RoleBindings(there.namespace).Delete(t.Context(), "lodestone-home", metav1.DeleteOptions{}))
+	must.Delete(t, there.Client().RbacV1().RoleBindings(there.namespace), "lodestone-home")
 	w.start()
 	one := w.sides["home"]
 	one.service(t, "web", nil, at("10.244.0.7"))
@@ -448,16 +442,14 @@ func TestTheProgramIsConfined(t *testing.T) {
 	_, err = api.Imports(there.namespace).Create(ctx, unmarked, metav1.CreateOptions{})
 	forbidden(err, "must have the label lodestone.dev/home")
 	there.exports(t, "web")
-	export, err := there.api.Exports(there.namespace).Get(ctx, "web", metav1.GetOptions{})
-	require.NoError(t, err)
+	export := must.Get(t, there.api.Exports(there.namespace), "web")
 	_, err = api.Exports(there.namespace).Update(ctx, export, metav1.UpdateOptions{})
 	assert.True(t, apierrors.IsForbidden(err), "%v", err)
 	changed := export.DeepCopy()
 	changed.Finalizers = []string{"example.com/stays"}
 	_, err = api.Exports(there.namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 	if err == nil {
-		after, err := there.api.Exports(there.namespace).Get(ctx, "web", metav1.GetOptions{})
-		require.NoError(t, err)
+		after := must.Get(t, there.api.Exports(there.namespace), "web")
 		assert.Empty(t, after.Finalizers)
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/faultynetwork"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/app"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -142,8 +143,7 @@ func run(ctx context.Context) error {
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := testbed.Namespace(t, bed.Cluster)
-	_, err := bed.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
+	must.Kubectl(t, bed, "", "label", "namespace", namespace, keys.Offload+"="+keys.OffloadEnabled)
 	awaitReady(t)
 	t.Cleanup(bed.line.Mend)
 	return namespace
@@ -214,23 +214,21 @@ func explained(t *testing.T, namespace, claim string) string {
 
 func makeClaim(t *testing.T, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := bed.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
+	return must.Create(t, bed.Client().CoreV1().PersistentVolumeClaims(namespace), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: ptr.To("lodestone"),
 			Resources:        corev1.VolumeResourceRequirements{Requests: gibibyte()},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return claim
+	})
 }
 
 // bind gives a claim its volume in west.
 func bind(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	name := "pvc-" + string(claim.UID)
-	_, err := bed.Client().CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+	must.Create(t, bed.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   claim.Spec.AccessModes,
@@ -242,8 +240,7 @@ func bind(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 			NodeAffinity:           locality.Affinity("west", nil),
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: name}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = bed.Client().CoreV1().PersistentVolumes().Delete(context.Background(), name, metav1.DeleteOptions{})
 	})

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -88,8 +88,7 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 	namespace := newNamespace(t)
 	boundInWest(t, namespace)
 	roles := bed.Client().RbacV1().ClusterRoles()
-	role, err := roles.Get(t.Context(), "lodestone-extender", metav1.GetOptions{})
-	require.NoError(t, err)
+	role := must.Get(t, roles, "lodestone-extender")
 	given, err := json.Marshal(role.Rules)
 	require.NoError(t, err)
 	for i, rule := range role.Rules {
@@ -99,16 +98,14 @@ func TestRightsThatAreTakenAway(t *testing.T) {
 			}
 		}
 	}
-	role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	role = must.Update(t, roles, role)
 	// A watch that goes on keeps its right until it ends.
 	bed.line.HangUp(false)
 	awaitNotReady(t, "persistentvolumes")
 	assert.Equal(t, []string{westNode}, nodesFor(t, namespace, "early"))
 
 	require.NoError(t, json.Unmarshal(given, &role.Rules))
-	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	must.Update(t, roles, role)
 	awaitReady(t)
 	bind(t, makeClaim(t, namespace, "later"))
 	awaitOnlyWest(t, namespace, "later")

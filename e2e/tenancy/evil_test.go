@@ -26,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/untrusted"
@@ -308,8 +309,7 @@ func TestAHostileClusterThatTellsWithoutEndIsNotListenedTo(t *testing.T) {
 	user.bound("data")
 	var ready *metav1.Condition
 	await.Until(t, "home has enough", func() bool {
-		remote, err := bed.Remotes.Get(t.Context(), there.id, metav1.GetOptions{})
-		require.NoError(t, err)
+		remote := must.Get(t, bed.Remotes, there.id)
 		ready = meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Ready)
 		return ready.Reason == "TooMuch"
 	}, func() any { return ready })
@@ -385,8 +385,7 @@ func TestAHostileClusterReachesNothingWithSnapshots(t *testing.T) {
 	const id = "evil-snapshots"
 	there, _ := inEvil(t, user, claim, id)
 	mine, west, home := user.namespace+"-evil", victim.namespace+"-west", victim.namespace+"-home"
-	_, err := bed.Home.Kubectl(t.Context(), fmt.Sprintf(contents, id, user.namespace, victim.namespace), "apply", "-f", "-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, fmt.Sprintf(contents, id, user.namespace, victim.namespace), "apply", "-f", "-")
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_, _ = bed.Home.Kubectl(ctx, "", "patch", "volumesnapshotcontent", mine, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
@@ -430,11 +429,8 @@ func TestAHostileClusterReachesNothingWithSnapshots(t *testing.T) {
 	assert.Empty(t, snapshotContent(t, mine, "{.status.restoreSize}"), "no size is that")
 
 	// It is deleted, and the cluster says for ever that it is still there.
-	_, err = bed.Home.Kubectl(t.Context(), "", "annotate", "volumesnapshotcontent", mine,
-		"snapshot.storage.kubernetes.io/volumesnapshot-being-deleted=yes")
-	require.NoError(t, err)
-	_, err = bed.Home.Kubectl(t.Context(), "", "delete", "volumesnapshotcontent", mine, "--wait=false")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "annotate", "volumesnapshotcontent", mine, "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted=yes")
+	must.Kubectl(t, bed.Home, "", "delete", "volumesnapshotcontent", mine, "--wait=false")
 	time.Sleep(await.Often)
 	for name, version := range before {
 		assert.Equal(t, version, snapshotContent(t, name, "{.metadata.resourceVersion}"), "nobody wrote or deleted %s", name)
@@ -501,9 +497,8 @@ func TestAHostileClusterPutsNothingIntoAVolume(t *testing.T) {
 func inEvil(t *testing.T, user tenant, claim *corev1.PersistentVolumeClaim, id string) (*evil, *corev1.PersistentVolume) {
 	t.Helper()
 	there := newEvil(t, id, telling(lies(t, claim)))
-	_, err := bed.Home.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: id + "-1", Labels: map[string]string{keys.Cluster: id}}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, bed.Home.Client().CoreV1().Nodes(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: id + "-1", Labels: map[string]string{keys.Cluster: id}}})
 	t.Cleanup(func() {
 		_ = bed.Home.Client().CoreV1().Nodes().Delete(context.Background(), id+"-1", metav1.DeleteOptions{})
 	})
@@ -511,9 +506,8 @@ func inEvil(t *testing.T, user tenant, claim *corev1.PersistentVolumeClaim, id s
 	require.NoError(t, bed.AwaitReady(t.Context(), id, metav1.ConditionTrue))
 
 	// Only now is the node chosen: of a cluster that is not known the choice would be taken back.
-	_, err = user.home.CoreV1().PersistentVolumeClaims(user.namespace).Patch(t.Context(), "data", types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q,%q:%q}}}`, keys.SelectedNode, id+"-1", keys.Routed, id), metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, user.home.CoreV1().PersistentVolumeClaims(user.namespace), "data", types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q,%q:%q}}}`, keys.SelectedNode, id+"-1", keys.Routed, id))
 	_, volume := user.bound("data")
 	letGo(t, volume.Name)
 	return there, volume

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/sidecars"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -90,12 +90,11 @@ func newTenant(t *testing.T) tenant {
 func admin(t *testing.T, cluster *testbed.Cluster, namespace string) kubernetes.Interface {
 	t.Helper()
 	user := "admin-of-" + namespace
-	_, err := cluster.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	must.Create(t, cluster.Client().RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "admin"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	client, err := kubernetes.NewForConfig(cluster.UserConfig(user))
 	require.NoError(t, err)
 	await.Until(t, "the rights are known", func() bool {
@@ -112,9 +111,7 @@ func (x tenant) claim(name string, change func(*corev1.PersistentVolumeClaim)) *
 	if change != nil {
 		change(claim)
 	}
-	created, err := x.home.CoreV1().PersistentVolumeClaims(x.namespace).Create(x.t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(x.t, err)
-	return created
+	return must.Create(x.t, x.home.CoreV1().PersistentVolumeClaims(x.namespace), claim)
 }
 
 // claimInWest creates a claim in west with the tenant's own rights.
@@ -122,23 +119,20 @@ func (x tenant) claimInWest(name string, labels, annotations map[string]string) 
 	x.t.Helper()
 	claim := fabric.NewClaim(x.namespace, name, fabric.WestWait)
 	claim.Labels, claim.Annotations = labels, annotations
-	created, err := x.west.CoreV1().PersistentVolumeClaims(x.namespace).Create(x.t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(x.t, err)
-	return created
+	return must.Create(x.t, x.west.CoreV1().PersistentVolumeClaims(x.namespace), claim)
 }
 
 func (x tenant) pod(pod *corev1.Pod) {
 	x.t.Helper()
-	_, err := x.home.CoreV1().Pods(x.namespace).Create(x.t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(x.t, err)
+	must.Create(x.t, x.home.CoreV1().Pods(x.namespace), pod)
 }
 
 func (x tenant) delete(pod, claim string) {
 	x.t.Helper()
 	if pod != "" {
-		require.NoError(x.t, x.home.CoreV1().Pods(x.namespace).Delete(x.t.Context(), pod, metav1.DeleteOptions{}))
+		must.Delete(x.t, x.home.CoreV1().Pods(x.namespace), pod)
 	}
-	require.NoError(x.t, x.home.CoreV1().PersistentVolumeClaims(x.namespace).Delete(x.t.Context(), claim, metav1.DeleteOptions{}))
+	must.Delete(x.t, x.home.CoreV1().PersistentVolumeClaims(x.namespace), claim)
 }
 
 // bound waits until a claim of the tenant is bound and returns it and its volume.
@@ -149,8 +143,7 @@ func (x tenant) bound(name string) (*corev1.PersistentVolumeClaim, *corev1.Persi
 		claim = claimOf(x.t, bed.Home, x.namespace, name)
 		return claim != nil && claim.Status.Phase == corev1.ClaimBound
 	}, func() any { return x.events() })
-	volume, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(x.t.Context(), claim.Spec.VolumeName, metav1.GetOptions{})
-	require.NoError(x.t, err)
+	volume := must.Get(x.t, bed.Home.Client().CoreV1().PersistentVolumes(), claim.Spec.VolumeName)
 	return claim, volume
 }
 
@@ -175,19 +168,13 @@ func (x tenant) events() []string {
 
 func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *corev1.PersistentVolumeClaim {
 	t.Helper()
-	claim, err := cluster.Client().CoreV1().PersistentVolumeClaims(namespace).Get(context.Background(), name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	require.NoError(t, err)
-	return claim
+	return must.Find(t, cluster.Client().CoreV1().PersistentVolumeClaims(namespace), name)
 }
 
 // homeID is the ID that the home cluster gives itself.
 func homeID(t *testing.T) string {
 	t.Helper()
-	system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	require.NoError(t, err)
+	system := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), metav1.NamespaceSystem)
 	return string(system.UID)[:8]
 }
 

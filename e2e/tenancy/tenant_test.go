@@ -1,7 +1,6 @@
 package tenancy
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -97,17 +97,15 @@ func TestForgedClaimsReachNoOther(t *testing.T) {
 // unhold takes the finalizers off a claim that a test forged.
 func unhold(t *testing.T, namespace, name string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(context.Background(), "", "patch", "pvc", "-n", namespace, name, "--type=merge", "-p",
+	must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, name, "--type=merge", "-p",
 		`{"metadata":{"finalizers":null}}`)
-	require.NoError(t, err)
 }
 
 // assertWritesStayInMappedNamespaces looks through every claim of both clusters:
 // what Lodestone made is only where it belongs.
 func assertWritesStayInMappedNamespaces(t *testing.T) {
 	t.Helper()
-	twins, err := bed.Home.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	twins := must.List(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(""))
 	uids := map[string]string{}
 	for _, claim := range twins.Items {
 		uids[string(claim.UID)] = claim.Namespace
@@ -115,8 +113,7 @@ func assertWritesStayInMappedNamespaces(t *testing.T) {
 			assert.Equal(t, fabric.Storage, claim.Namespace, claim.Name)
 		}
 	}
-	shadows, err := bed.West.Client().CoreV1().PersistentVolumeClaims("").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	shadows := must.List(t, bed.West.Client().CoreV1().PersistentVolumeClaims(""))
 	for _, shadow := range shadows.Items {
 		if home, ok := uids[shadow.Labels[keys.ClaimUID]]; ok {
 			assert.Equal(t, home, shadow.Namespace, "shadow %s", shadow.Name)
@@ -144,8 +141,7 @@ func TestAnotherTenantsVolumeCannotBeAskedForByName(t *testing.T) {
 	t.Cleanup(func() { bed.WestStorage.ResetClaim(victim.namespace, "data") })
 	victim.delete("db", "data")
 	await.Until(t, "the volume is released", func() bool {
-		now, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), volume.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now := must.Get(t, bed.Home.Client().CoreV1().PersistentVolumes(), volume.Name)
 		return now.Status.Phase == corev1.VolumeReleased
 	}, func() any { return victim.events() })
 	attacker.stays("steal")
@@ -153,8 +149,7 @@ func TestAnotherTenantsVolumeCannotBeAskedForByName(t *testing.T) {
 
 func claimsIn(t *testing.T, namespace string) []corev1.PersistentVolumeClaim {
 	t.Helper()
-	list, err := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	list := must.List(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace))
 	return list.Items
 }
 
@@ -172,8 +167,7 @@ func TestARealClassThatIsNotListedIsNotGiven(t *testing.T) {
 
 func TestANodeChosenByHandReachesNoClusterThatTheNamespaceMayNotUse(t *testing.T) {
 	attacker := newTenant(t)
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", attacker.namespace, keys.Offload+"-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "namespace", attacker.namespace, keys.Offload+"-")
 	attacker.claim("data", func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{keys.SelectedNode: fabric.WestNode, keys.Routed: "west"}
 	})
@@ -432,13 +426,11 @@ func TestAForgedShadowDoesNotHideAnotherTenants(t *testing.T) {
 func virtualClass(t *testing.T, name string, parameters map[string]string) string {
 	t.Helper()
 	classes := bed.Home.Client().StorageV1().StorageClasses()
-	class, err := classes.Get(t.Context(), fabric.Class, metav1.GetOptions{})
-	require.NoError(t, err)
+	class := must.Get(t, classes, fabric.Class)
 	class.ObjectMeta = metav1.ObjectMeta{Name: name}
 	class.Parameters = parameters
-	_, err = classes.Create(t.Context(), class, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, classes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+	must.Create(t, classes, class)
+	t.Cleanup(func() { must.Delete(t, classes, name) })
 	return name
 }
 
@@ -450,9 +442,8 @@ func TestAClaimMadeByHandInTheStorageNamespaceIsNoTwin(t *testing.T) {
 		stray := fabric.NewClaim(fabric.Storage, name, fabric.HomeNow)
 		stray.Labels = labels
 		stray.Annotations = map[string]string{keys.Claim: user.namespace + "/data", keys.Unpublished: "true"}
-		created, err := storage.Create(t.Context(), stray, metav1.CreateOptions{})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, storage.Delete(context.Background(), name, metav1.DeleteOptions{})) })
+		created := must.Create(t, storage, stray)
+		t.Cleanup(func() { must.Delete(t, storage, name) })
 		return created
 	}
 	// With our labels under another name, and under the twin's name without them.
@@ -477,9 +468,8 @@ func TestAVirtualClaimInTheStorageNamespaceIsNotServed(t *testing.T) {
 	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(fabric.Storage)
 	claim := fabric.NewClaim(fabric.Storage, "virtual", fabric.Class)
 	claim.Annotations = map[string]string{keys.SelectedNode: "home-1"}
-	made, err := claims.Create(t.Context(), claim, metav1.CreateOptions{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, claims.Delete(context.Background(), made.Name, metav1.DeleteOptions{})) })
+	made := must.Create(t, claims, claim)
+	t.Cleanup(func() { must.Delete(t, claims, made.Name) })
 	await.Never(t, "a twin has no twin", func() bool { return claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(made.UID)) != nil })
 }
 

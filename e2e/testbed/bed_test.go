@@ -21,6 +21,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -29,16 +30,14 @@ func TestStoppingTheAPIServerKeepsItsState(t *testing.T) {
 	namespace := testbed.Namespace(t, west)
 	ctx := t.Context()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "state"}, Data: map[string]string{"a": "b"}}
-	_, err := west.Client().CoreV1().ConfigMaps(namespace).Create(ctx, configMap, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, west.Client().CoreV1().ConfigMaps(namespace), configMap)
 
 	require.NoError(t, west.StopAPIServer(ctx))
-	_, err = west.Client().CoreV1().ConfigMaps(namespace).Get(ctx, "state", metav1.GetOptions{})
+	_, err := west.Client().CoreV1().ConfigMaps(namespace).Get(ctx, "state", metav1.GetOptions{})
 	require.Error(t, err, "a stopped API server must not answer")
 
 	require.NoError(t, west.StartAPIServer(ctx))
-	read, err := west.Client().CoreV1().ConfigMaps(namespace).Get(ctx, "state", metav1.GetOptions{})
-	require.NoError(t, err)
+	read := must.Get(t, west.Client().CoreV1().ConfigMaps(namespace), "state")
 	require.Equal(t, configMap.Data, read.Data)
 }
 
@@ -52,9 +51,8 @@ func TestServiceAccountHasTheRightsThatRBACGives(t *testing.T) {
 	_, err = client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	require.ErrorContains(t, err, "system:serviceaccount:"+namespace+":default")
 
-	_, err = home.Kubectl(ctx, "", "-n", namespace, "create", "rolebinding", "view", "--clusterrole=view", "--serviceaccount="+namespace+
+	must.Kubectl(t, home, "", "-n", namespace, "create", "rolebinding", "view", "--clusterrole=view", "--serviceaccount="+namespace+
 		":default")
-	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		_, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		return err == nil
@@ -71,8 +69,7 @@ func TestPausedAPIServerHangsAndResumes(t *testing.T) {
 	_, err := west.Client().CoreV1().Namespaces().Get(short, "default", metav1.GetOptions{})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, west.ResumeAPIServer())
-	_, err = west.Client().CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-	require.NoError(t, err)
+	must.Get(t, west.Client().CoreV1().Namespaces(), "default")
 }
 
 func TestFailureToStartSaysWhyAndKeepsTheLogs(t *testing.T) {
@@ -136,7 +133,7 @@ func TestClaimsOfEitherBindingModeBindAndTheirPodsRun(t *testing.T) {
 	require.Empty(t, homeNodes.Violations(namespace))
 
 	deletePod(t, home, namespace, "web")
-	require.NoError(t, home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "later", metav1.DeleteOptions{}))
+	must.Delete(t, home.Client().CoreV1().PersistentVolumeClaims(namespace), "later")
 	require.Eventually(t, func() bool { return !homeDisks.Exists(volume.Spec.CSI.VolumeHandle) }, long, often)
 }
 
@@ -168,7 +165,7 @@ func TestVolumeThatCannotBeDeletedStays(t *testing.T) {
 	homeDisks.SetClaim(namespace, "sticky", fakeprovisioner.Behavior{DeleteNever: true})
 	createClaim(t, home, namespace, "sticky", immediate)
 	volume := eventuallyBound(t, home, namespace, "sticky")
-	require.NoError(t, home.Client().CoreV1().PersistentVolumeClaims(namespace).Delete(t.Context(), "sticky", metav1.DeleteOptions{}))
+	must.Delete(t, home.Client().CoreV1().PersistentVolumeClaims(namespace), "sticky")
 	eventuallyEvent(t, home, "default", volume.Name, "refuses to delete")
 	require.True(t, homeDisks.Exists(volume.Spec.CSI.VolumeHandle))
 
@@ -206,9 +203,8 @@ func toWest(p *corev1.Pod) *corev1.Pod {
 func bindToWest(t *testing.T, namespace, claim string) {
 	t.Helper()
 	// With the UID the volume is bound at once, without it at the binder's next round.
-	bound, err := home.Client().CoreV1().PersistentVolumeClaims(namespace).Get(t.Context(), claim, metav1.GetOptions{})
-	require.NoError(t, err)
-	_, err = home.Client().CoreV1().PersistentVolumes().Create(t.Context(), &corev1.PersistentVolume{
+	bound := must.Get(t, home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
+	must.Create(t, home.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + claim},
 		Spec: corev1.PersistentVolumeSpec{
 			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -223,8 +219,7 @@ func bindToWest(t *testing.T, namespace, claim string) {
 				Driver: keys.Driver, VolumeHandle: "west/" + namespace + "/" + claim + "/uid",
 			}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	t.Cleanup(func() {
 		_ = home.Client().CoreV1().PersistentVolumes().Delete(context.Background(), namespace+"-"+claim, metav1.DeleteOptions{})
 	})
@@ -322,8 +317,7 @@ func TestVirtualNodeFallsSilentWithItsClusterAndReturns(t *testing.T) {
 
 func ready(t *testing.T, name string) bool {
 	t.Helper()
-	node, err := home.Client().CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
+	node := must.Get(t, home.Client().CoreV1().Nodes(), name)
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			return condition.Status == corev1.ConditionTrue

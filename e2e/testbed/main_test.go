@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
 	"github.com/lodestone-storage/lodestone/e2e/fakeprovisioner"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -95,15 +96,14 @@ func createClasses(ctx context.Context, c *testbed.Cluster, disks *fakeprovision
 
 func createClaim(t *testing.T, c *testbed.Cluster, namespace, name, class string) {
 	t.Helper()
-	_, err := c.Client().CoreV1().PersistentVolumeClaims(namespace).Create(t.Context(), &corev1.PersistentVolumeClaim{
+	must.Create(t, c.Client().CoreV1().PersistentVolumeClaims(namespace), &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 			StorageClassName: &class,
 			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1500k")}},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 }
 
 // pod mounts the claims.
@@ -122,8 +122,7 @@ func pod(name string, claims ...string) *corev1.Pod {
 
 func createPod(t *testing.T, c *testbed.Cluster, namespace string, p *corev1.Pod) {
 	t.Helper()
-	_, err := c.Client().CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, c.Client().CoreV1().Pods(namespace), p)
 }
 
 func deletePod(t *testing.T, c *testbed.Cluster, namespace, name string) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/fakekubelet"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
@@ -46,8 +47,7 @@ func TestThePluginUpgradesWhatTheEarlierOneInstalledAndTheWayBack(t *testing.T) 
 	assert.Regexp(t, `ok +manifests`, output, "nothing of the earlier version is left in the way")
 	plugin(this, "uninstall", "--yes")
 	plugin(this, "uninstall", "--remote", "--yes")
-	left, err := cluster.Kubectl(t.Context(), "", "get", "namespaces,crds,clusterroles,clusterrolebindings,storageclasses,csidrivers,"+
+	left := must.Kubectl(t, cluster, "", "get", "namespaces,crds,clusterroles,clusterrolebindings,storageclasses,csidrivers,"+
 		"validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name")
-	require.NoError(t, err)
 	assert.NotContains(t, left, "lodestone")
 }

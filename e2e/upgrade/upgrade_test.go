@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,12 +22,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/counter"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/processes"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
-	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -111,8 +111,7 @@ func (b *bed) start(t *testing.T, v version) {
 	require.NoError(t, b.Register(t.Context(), "west", kubeconfig))
 	b.ready(t)
 	require.NoError(t, b.Home.MakeNamespace(t.Context(), shop))
-	_, err = b.Home.Kubectl(t.Context(), "", "label", "namespace", shop, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
+	must.Kubectl(t, b.Home, "", "label", "namespace", shop, keys.Offload+"="+keys.OffloadEnabled)
 }
 
 func (b *bed) ready(t *testing.T) {
@@ -147,12 +146,10 @@ func (b *bed) replace(t *testing.T, from, to version) {
 	t.Helper()
 	ctx := t.Context()
 	remote := filepath.Join(to.tree, "deploy", "remote")
-	_, err := b.West.Kubectl(ctx, "", "apply", "-k", remote, "-l", "app.kubernetes.io/component=remote-agent")
-	require.NoError(t, err)
+	must.Kubectl(t, b.West, "", "apply", "-k", remote, "-l", "app.kubernetes.io/component=remote-agent")
 	agent := b.agent(t, to)
 	require.NoError(t, b.running[0].Stop(grace))
-	_, err = b.West.Kubectl(ctx, "", "apply", "-k", remote)
-	require.NoError(t, err)
+	must.Kubectl(t, b.West, "", "apply", "-k", remote)
 	// Home may stay as it is for long: this is one version beside the other.
 	b.serves(t, "beside-"+to.name)
 	require.NoError(t, b.Install(ctx, options(to)))
@@ -180,25 +177,14 @@ func (b *bed) claims(t *testing.T, names ...string) {
 	for _, name := range names {
 		claim := fabric.NewClaim(shop, name, fabric.Class)
 		claim.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("64Mi")
-		_, err := b.Home.Client().CoreV1().PersistentVolumeClaims(shop).Create(t.Context(), claim, metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, b.Home.Client().CoreV1().PersistentVolumeClaims(shop), claim)
 	}
 }
 
-// script counts in a file, on from its last number; the other file is what a move takes its time for.
-const script = `[ -e /data/bulk ] || dd if=/dev/urandom of=/data/bulk bs=64k count=96 2>/dev/null
-n=$(tail -n 1 /data/log 2>/dev/null || true); n=${n:-0}
-while :; do n=$((n+1)); echo $n >> /data/log; sync /data/log; sleep 0.05; done`
-
-// application counts in a claim.
+// application counts in a claim; its other file is what a move takes its time for.
 func application(claim string) *corev1.Pod {
-	pod := fabric.NewPod(shop, claim, claim)
-	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))
-	pod.Spec.Containers = []corev1.Container{{
-		Name: "app", Image: processes.Shell, Command: []string{"sh", "-c", script},
-		VolumeMounts: []corev1.VolumeMount{{Name: claim, MountPath: "/data"}},
-	}}
-	return pod
+	return counter.Pod(shop, claim, claim, "[ -e /data/bulk ] || dd if=/dev/urandom of=/data/bulk bs=64k count=96 2>/dev/null\n"+
+		counter.Script("0.05"))
 }
 
 // inWest has a pod run in west.
@@ -210,8 +196,7 @@ func inWest(pod *corev1.Pod) *corev1.Pod {
 // runs runs an application until it counts.
 func (b *bed) runs(t *testing.T, claim string, where func(*corev1.Pod) *corev1.Pod) {
 	t.Helper()
-	_, err := b.Home.Client().CoreV1().Pods(shop).Create(t.Context(), where(application(claim)), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, b.Home.Client().CoreV1().Pods(shop), where(application(claim)))
 	b.counts(t, claim)
 }
 
@@ -220,31 +205,28 @@ func (b *bed) deploys(t *testing.T, claim string) {
 	t.Helper()
 	b.claims(t, claim)
 	b.runs(t, claim, fabric.AtHome)
-	require.NoError(t, b.Home.Client().CoreV1().Pods(shop).Delete(t.Context(), claim, metav1.DeleteOptions{}))
+	must.Delete(t, b.Home.Client().CoreV1().Pods(shop), claim)
 	await.Until(t, "the first pod is gone", func() bool { return await.Pod(t, b.Home.Client(), shop, claim) == nil })
 	pod, labels := application(claim), map[string]string{"app": claim}
 	pod.Spec.Tolerations = []corev1.Toleration{{Key: keys.RemoteTaint, Operator: corev1.TolerationOpExists}}
-	_, err := b.Home.Client().AppsV1().Deployments(shop).Create(t.Context(), &appsv1.Deployment{
+	must.Create(t, b.Home.Client().AppsV1().Deployments(shop), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: claim},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
 		},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	})
 	b.counts(t, claim)
 }
 
 // moves begins a move to west that takes its time.
 func (b *bed) moves(t *testing.T, claim string) *v1alpha1.VolumeMove {
 	t.Helper()
-	made, err := b.client(t).Create(t.Context(), &v1alpha1.VolumeMove{
+	return must.Create(t, b.client(t), &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Name: claim},
 		Spec: v1alpha1.VolumeMoveSpec{Claims: []string{claim}, Target: v1alpha1.MoveTarget{Cluster: "west"},
 			BandwidthLimit: ptr.To(resource.MustParse("256Ki")), KeepSourceFor: &metav1.Duration{Duration: time.Second}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return made
+	})
 }
 
 func (b *bed) client(t *testing.T) *clients.VolumeMoves {
@@ -259,9 +241,7 @@ func (b *bed) reaches(t *testing.T, move *v1alpha1.VolumeMove, phase v1alpha1.Mo
 	t.Helper()
 	var now *v1alpha1.VolumeMove
 	await.Until(t, "the move is in phase "+string(phase), func() bool {
-		var err error
-		now, err = b.client(t).Get(t.Context(), move.Name, metav1.GetOptions{})
-		require.NoError(t, err)
+		now = must.Get(t, b.client(t), move.Name)
 		require.NotContains(t, []v1alpha1.MovePhase{v1alpha1.MoveFailed, v1alpha1.MoveAborted}, now.Status.Phase, now.Status.Message)
 		return now.Status.Phase == phase
 	}, func() any { return now.Status }, func() any { return await.Events(t, b.Home.Client(), shop) })
@@ -272,55 +252,16 @@ func (b *bed) counts(t *testing.T, claim string) {
 	t.Helper()
 	var last int
 	counted := func() int {
-		path := b.folder(t, claim)
-		if path == "" {
+		folder := b.Folder(t, shop, claim)
+		if folder == "" {
 			return 0
 		}
-		content, err := os.ReadFile(filepath.Join(path, "log"))
-		if os.IsNotExist(err) {
-			return 0
-		}
-		require.NoError(t, err)
-		lines := strings.Split(string(content), "\n")
-		for i, line := range lines[:len(lines)-1] { // the last one is being written
-			require.Equal(t, strconv.Itoa(i+1), line, "line %d of %s", i+1, path)
-		}
-		return len(lines) - 1
+		return counter.Counted(t, folder)
 	}
 	begun := counted()
 	await.Until(t, "the application of "+claim+" counts on", func() bool { last = counted(); return last > begun+20 },
 		func() any { return fmt.Sprintf("from %d to %d", begun, last) }, func() any { return await.Events(t, b.Home.Client(), shop) },
 		func() any { return await.Events(t, b.West.Client(), shop) })
-}
-
-// folder is the folder that stands for the volume of a claim; empty while it has none.
-func (b *bed) folder(t *testing.T, claim string) string {
-	t.Helper()
-	found := await.Claim(t, b.Home.Client(), shop, claim)
-	if found == nil || found.Spec.VolumeName == "" {
-		return ""
-	}
-	volume := await.Volume(t, b.Home.Client(), found.Spec.VolumeName)
-	if volume == nil {
-		return ""
-	}
-	ref, err := backing.RefOf(volume)
-	require.NoError(t, err)
-	cluster := b.West
-	if ref.Cluster == keys.Home {
-		cluster = b.Home
-	}
-	behind := await.Claim(t, cluster.Client(), ref.Namespace, ref.Name)
-	if behind == nil || behind.Spec.VolumeName == "" {
-		return ""
-	}
-	real := await.Volume(t, cluster.Client(), behind.Spec.VolumeName)
-	if real == nil {
-		return ""
-	}
-	path, err := b.Disks.Of(real)
-	require.NoError(t, err)
-	return path
 }
 
 // serves makes new claims, at home and in west, and uses them.
@@ -345,9 +286,8 @@ func (b *bed) objects(t *testing.T) map[string]string {
 		b.Home: "persistentvolumeclaims,persistentvolumes,pods,nodes,remoteclusters",
 		b.West: "persistentvolumeclaims,persistentvolumes,pods,homeclusters,shadowpods,namespacerequests",
 	} {
-		output, err := cluster.Kubectl(t.Context(), "", "get", kinds, "-A", "-o",
+		output := must.Kubectl(t, cluster, "", "get", kinds, "-A", "-o",
 			`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}/{.spec.claimRef.name} {.metadata.uid}{"\n"}{end}`)
-		require.NoError(t, err)
 		for line := range strings.Lines(output) {
 			object, uid, _ := strings.Cut(strings.TrimSpace(line), " ")
 			ofMove := func(uid string) bool { return strings.Contains(object, uid) }
@@ -366,8 +306,7 @@ func (b *bed) holds(t *testing.T, kept map[string]string) {
 	for object, uid := range kept {
 		assert.Equal(t, uid, now[object], object)
 	}
-	claims, err := b.Home.Client().CoreV1().PersistentVolumeClaims(shop).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	claims := must.List(t, b.Home.Client().CoreV1().PersistentVolumeClaims(shop))
 	for _, claim := range claims.Items {
 		switch name := claim.Name; name {
 		case "free":
@@ -383,8 +322,7 @@ func (b *bed) holds(t *testing.T, kept map[string]string) {
 // empties deletes all that tenants have, and waits until nothing is left of it in either cluster.
 func (b *bed) empties(t *testing.T) {
 	t.Helper()
-	_, err := b.Home.Kubectl(t.Context(), "", "delete", "namespace", shop, "--wait=false")
-	require.NoError(t, err)
+	must.Kubectl(t, b.Home, "", "delete", "namespace", shop, "--wait=false")
 	left := func() (found []string) {
 		for object := range b.objects(t) {
 			if strings.Contains(object, shop) || strings.Contains(object, "PersistentVolume") {

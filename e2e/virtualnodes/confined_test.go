@@ -19,6 +19,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -37,11 +38,10 @@ func listNodes(ctx context.Context) {
 // everything in a namespace: only the policy confines it there.
 func hostile(t *testing.T, namespace string) *kubernetes.Clientset {
 	t.Helper()
-	_, err := bed.Home.Client().RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+	must.Create(t, bed.Home.Client().RbacV1().RoleBindings(namespace), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "hostile"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: fabric.System, Name: "lodestone-virtualnode"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}})
 	client, err := kubernetes.NewForConfig(programConfig(t))
 	require.NoError(t, err)
 	return client
@@ -58,8 +58,7 @@ func TestAHostileProgramCanTouchNoPodButThoseOfItsNodesAndLittleOfThem(t *testin
 	namespace := testbed.Namespace(t, bed.Home)
 	client := hostile(t, namespace)
 	await.Until(t, "the node is listed", func() bool {
-		system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), fabric.System, metav1.GetOptions{})
-		require.NoError(t, err)
+		system := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), fabric.System)
 		return system.Annotations[keys.VirtualNodes] == "west"
 	})
 	const keep = "example.com/keep"
@@ -129,7 +128,7 @@ func TestAHostileProgramCanTouchNoPodButThoseOfItsNodesAndLittleOfThem(t *testin
 	require.True(t, apierrors.IsForbidden(err), "the list: %v", err)
 
 	// A deletion that somebody began is ended.
-	require.NoError(t, bed.Home.Client().CoreV1().Pods(namespace).Delete(t.Context(), "there", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "there")
 	require.NoError(t, pods.Delete(t.Context(), "there", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0)),
 		Preconditions: &metav1.Preconditions{UID: &uid}}))
 	here := podNow(t, namespace, "here")
@@ -143,15 +142,12 @@ func TestAHostileProgramCanTouchNoPodButThoseOfItsNodesAndLittleOfThem(t *testin
 func TestAListThatSomebodyChangesHoldsUpNobodyElse(t *testing.T) {
 	namespace := testbed.Namespace(t, bed.Home)
 	listed := func() string {
-		system, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), fabric.System, metav1.GetOptions{})
-		require.NoError(t, err)
+		system := must.Get(t, bed.Home.Client().CoreV1().Namespaces(), fabric.System)
 		return system.Annotations[keys.VirtualNodes]
 	}
-	_, err := bed.Home.Kubectl(t.Context(), "", "annotate", "namespace", fabric.System, keys.VirtualNodes+"-")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "annotate", "namespace", fabric.System, keys.VirtualNodes+"-")
 	pods := bed.Home.Client().CoreV1().Pods(namespace)
-	_, err = pods.Create(t.Context(), fabric.NewPod(namespace, "db"), metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, pods, fabric.NewPod(namespace, "db"))
 	require.NoError(t, pods.Delete(t.Context(), "db", *metav1.NewDeleteOptions(0)))
 	registered(t, "other", eastKubeconfig)
 	await.Until(t, "the list is there again", func() bool { return listed() == "other,west" }, func() any { return listed() })

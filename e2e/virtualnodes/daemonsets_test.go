@@ -17,6 +17,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/daemonsets"
@@ -28,30 +29,23 @@ var off = corev1.NodeSelectorRequirement{Key: keys.VirtualNodeRole, Operator: co
 
 func made(t *testing.T, set *appsv1.DaemonSet) *appsv1.DaemonSet {
 	t.Helper()
-	result, err := bed.Home.Client().AppsV1().DaemonSets(set.Namespace).Create(t.Context(), set, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return result
+	return must.Create(t, bed.Home.Client().AppsV1().DaemonSets(set.Namespace), set)
 }
 
 func setNow(t *testing.T, namespace, name string) *appsv1.DaemonSet {
 	t.Helper()
-	set, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return set
+	return must.Get(t, bed.Home.Client().AppsV1().DaemonSets(namespace), name)
 }
 
 func patched(t *testing.T, namespace, name, patch string) {
 	t.Helper()
-	_, err := bed.Home.Client().AppsV1().DaemonSets(namespace).Patch(t.Context(), name, types.StrategicMergePatchType, []byte(patch),
-		metav1.PatchOptions{})
-	require.NoError(t, err)
+	must.Patch(t, bed.Home.Client().AppsV1().DaemonSets(namespace), name, types.StrategicMergePatchType, []byte(patch))
 }
 
 // podsByNode returns the pods of a DaemonSet by the node that each is bound to, except those that end.
 func podsByNode(t *testing.T, namespace, name string) map[string]types.UID {
 	t.Helper()
-	list, err := bed.Home.Client().CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
-	require.NoError(t, err)
+	list := must.List(t, bed.Home.Client().CoreV1().Pods(namespace), metav1.ListOptions{LabelSelector: "app=" + name})
 	pods := map[string]types.UID{}
 	for _, pod := range list.Items {
 		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
@@ -78,8 +72,7 @@ func spreads(t *testing.T, namespace, name string, onVirtual bool) map[string]ty
 // complete waits as a user would for the rollout, which needs a pod wherever the DaemonSet wants one.
 func complete(t *testing.T, namespace, name string) {
 	t.Helper()
-	_, err := bed.Home.Kubectl(t.Context(), "", "rollout", "status", "daemonset/"+name, "-n", namespace, "--timeout=60s")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "rollout", "status", "daemonset/"+name, "-n", namespace, "--timeout=60s")
 	set := setNow(t, namespace, name)
 	assert.EqualValues(t, 2, set.Status.DesiredNumberScheduled, "one for each node of home")
 	assert.NotContains(t, podsByNode(t, namespace, name), fabric.WestNode)
@@ -127,8 +120,7 @@ func TestInstallingRestartsNoDaemonSet(t *testing.T) {
 	manifest, err := json.Marshal(old)
 	require.NoError(t, err)
 	apply := func(args ...string) {
-		_, err := bed.Home.Kubectl(t.Context(), string(manifest), append([]string{"apply", "-f", "-"}, args...)...)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, string(manifest), append([]string{"apply", "-f", "-"}, args...)...)
 	}
 	apply()
 	before := spreads(t, namespace, "agents", true)
@@ -139,8 +131,7 @@ func TestInstallingRestartsNoDaemonSet(t *testing.T) {
 	apply()
 	apply("--server-side", "--force-conflicts", "--field-manager=gitops")
 	patched(t, namespace, "agents", `{"metadata":{"labels":{"team":"logs"}}}`)
-	_, err = bed.Home.Kubectl(t.Context(), "", "annotate", "daemonset", "agents", "-n", namespace, "note=seen")
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "annotate", "daemonset", "agents", "-n", namespace, "note=seen")
 	unchanged := func() bool {
 		set := setNow(t, namespace, "agents")
 		return set.Generation == generation && terms(set) == nil && assert.ObjectsAreEqual(before, podsByNode(t, namespace, "agents"))
@@ -181,8 +172,7 @@ func TestAChangeOfTheTemplateKeepsADaemonSetOffVirtualNodes(t *testing.T) {
 	made(t, fabric.NewDaemonSet(namespace, "agents"))
 	spreads(t, namespace, "agents", true)
 	require.NoError(t, bed.WithDaemonSetPolicy(t.Context(), true))
-	_, err := bed.Home.Kubectl(t.Context(), "", "rollout", "restart", "daemonset/agents", "-n", namespace)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "rollout", "restart", "daemonset/agents", "-n", namespace)
 	complete(t, namespace, "agents")
 }
 
@@ -201,8 +191,7 @@ func TestWhatGitOpsAppliesAgainRestartsNothing(t *testing.T) {
 			manifest, err := json.Marshal(set)
 			require.NoError(t, err)
 			for range 3 {
-				_, err = bed.Home.Kubectl(t.Context(), string(manifest), append([]string{"apply", "-f", "-"}, args...)...)
-				require.NoError(t, err)
+				must.Kubectl(t, bed.Home, string(manifest), append([]string{"apply", "-f", "-"}, args...)...)
 				now := setNow(t, namespace, name)
 				assert.EqualValues(t, 1, now.Generation)
 				assert.Equal(t, []corev1.NodeSelectorTerm{expressions(linux, off)}, terms(now))

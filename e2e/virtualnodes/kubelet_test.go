@@ -18,6 +18,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -37,15 +38,14 @@ func kubelet(t *testing.T) (node string) {
 	}))
 	t.Cleanup(server.Close)
 	nodes := bed.West.Client().CoreV1().Nodes()
-	created, err := nodes.Create(t.Context(), &corev1.Node{
+	created := must.Create(t, nodes, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "west-kubelet-"},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{
 				KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(server.Listener.Addr().(*net.TCPAddr).Port)},
 			},
-		}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		}})
 	t.Cleanup(func() {
 		_, _ = bed.West.Kubectl(context.Background(), "", "delete", "node", created.Name, "--ignore-not-found")
 	})
@@ -61,10 +61,8 @@ func twins(t *testing.T) (namespace string) {
 	pod := fabric.NewPod(namespace, "db")
 	pod.Labels = map[string]string{keys.HomeID: homeID, keys.PodUID: string(home.UID)}
 	pod.Spec.NodeName = kubelet(t)
-	_, err := bed.West.Client().CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
-	_, err = bed.West.Kubectl(t.Context(), "", "label", "namespace", namespace, keys.HomeID+"="+homeID)
-	require.NoError(t, err)
+	must.Create(t, bed.West.Client().CoreV1().Pods(namespace), pod)
+	must.Kubectl(t, bed.West, "", "label", "namespace", namespace, keys.HomeID+"="+homeID)
 	require.NoError(t, bind(t.Context(), bed.West, homeID, namespace, "lodestone-home"))
 	return namespace
 }
@@ -146,13 +144,11 @@ func TestTheServingCertificateIsThatOfTheClusterOnceItIsApproved(t *testing.T) {
 		return connection.(*tls.Conn).ConnectionState().PeerCertificates[0].Issuer.CommonName
 	}
 	assert.Equal(t, "system:node:west", shown(), "nobody approved one yet")
-	requests, err := bed.Home.Client().CertificatesV1().CertificateSigningRequests().List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	requests := must.List(t, bed.Home.Client().CertificatesV1().CertificateSigningRequests())
 	require.NotEmpty(t, requests.Items)
 	for _, request := range requests.Items {
 		assert.Equal(t, "kubernetes.io/kubelet-serving", request.Spec.SignerName)
-		_, err := bed.Home.Kubectl(t.Context(), "", "certificate", "approve", request.Name)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", "certificate", "approve", request.Name)
 	}
 	await.Until(t, "the certificate is one of the cluster", func() bool { return shown() == "lodestone test bed home" },
 		func() any { return shown() })

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/virtualnode/app"
@@ -91,9 +92,7 @@ func withoutPods(config *app.Config) {
 
 func nodeNow(t *testing.T, name string) *corev1.Node {
 	t.Helper()
-	node, err := bed.Home.Client().CoreV1().Nodes().Get(context.Background(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return node
+	return must.Get(t, bed.Home.Client().CoreV1().Nodes(), name)
 }
 
 func exists(t *testing.T, node string) bool {
@@ -128,8 +127,7 @@ func becomes(t *testing.T, name string, status corev1.ConditionStatus, reason st
 // condition returns what a RemoteCluster says of its virtual node.
 func condition(t *testing.T, id string) metav1.Condition {
 	t.Helper()
-	remote, err := bed.Remotes.Get(context.Background(), id, metav1.GetOptions{})
-	require.NoError(t, err)
+	remote := must.Get(t, bed.Remotes, id)
 	if found := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.VirtualNode); found != nil {
 		return *found
 	}
@@ -177,8 +175,7 @@ func restart(t *testing.T) {
 
 func kubeconfigOf(t *testing.T, id string) []byte {
 	t.Helper()
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), id, metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), id)
 	return secret.Data["kubeconfig"]
 }
 
@@ -216,7 +213,7 @@ func registered(t *testing.T, id string, kubeconfig []byte) {
 	require.NoError(t, bed.Register(t.Context(), id, kubeconfig))
 	t.Cleanup(func() {
 		unregister(t, id)
-		require.NoError(t, bed.Home.Client().CoreV1().Secrets(fabric.System).Delete(context.Background(), id, metav1.DeleteOptions{}))
+		must.Delete(t, bed.Home.Client().CoreV1().Secrets(fabric.System), id)
 	})
 }
 
@@ -234,9 +231,7 @@ func unregister(t *testing.T, id string) {
 
 func podNow(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
-	pod, err := bed.Home.Client().CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
-	require.NoError(t, err)
-	return pod
+	return must.Get(t, bed.Home.Client().CoreV1().Pods(namespace), name)
 }
 
 // bound makes a pod that is bound to a node, as the scheduler does.
@@ -246,8 +241,7 @@ func bound(t *testing.T, namespace, name, node string, finalizers ...string) *co
 	pod.Finalizers = finalizers
 	pod.Spec.SchedulerName = "nobody"
 	pods := bed.Home.Client().CoreV1().Pods(namespace)
-	_, err := pods.Create(t.Context(), pod, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, pods, pod)
 	require.NoError(t, pods.Bind(t.Context(), &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}},
 		metav1.CreateOptions{}))
@@ -258,9 +252,8 @@ func bound(t *testing.T, namespace, name, node string, finalizers ...string) *co
 func release(t *testing.T, namespace, name string) {
 	t.Helper()
 	pods := bed.Home.Client().CoreV1().Pods(namespace)
-	_, err := pods.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	err = pods.Delete(t.Context(), name, *metav1.NewDeleteOptions(0))
+	must.Patch(t, pods, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	err := pods.Delete(t.Context(), name, *metav1.NewDeleteOptions(0))
 	if !apierrors.IsNotFound(err) {
 		require.NoError(t, err)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -48,7 +49,7 @@ func TestTheNodeStandsForItsCluster(t *testing.T) {
 func TestANodeThatSomebodyDeletesIsMadeAgain(t *testing.T) {
 	testbed.Require(t)
 	before := nodeNow(t, fabric.WestNode)
-	require.NoError(t, bed.Home.Client().CoreV1().Nodes().Delete(t.Context(), fabric.WestNode, metav1.DeleteOptions{}))
+	must.Delete(t, bed.Home.Client().CoreV1().Nodes(), fabric.WestNode)
 	await.Until(t, "there is another node", func() bool {
 		return exists(t, fabric.WestNode) && nodeNow(t, fabric.WestNode).UID != before.UID
 	}, func() any { return "no other node" })
@@ -65,14 +66,12 @@ func TestWhatUsersWriteOnANodeStays(t *testing.T) {
 		{"annotate", "node", fabric.WestNode, "note=mine", "--overwrite"},
 		{"taint", "node", fabric.WestNode, keys.RemoteTaint + "-"}, {"label", "node", fabric.WestNode, keys.Cluster + "-"},
 	} {
-		_, err := bed.Home.Kubectl(t.Context(), "", args...)
-		require.NoError(t, err)
+		must.Kubectl(t, bed.Home, "", args...)
 	}
 	t.Cleanup(func() {
 		for _, args := range [][]string{{"uncordon", fabric.WestNode}, {"taint", "node", fabric.WestNode, "gpu-"},
 			{"label", "node", fabric.WestNode, "team-"}} {
-			_, err := bed.Home.Kubectl(context.Background(), "", args...)
-			require.NoError(t, err)
+			must.Kubectl(t, bed.Home, "", args...)
 		}
 	})
 	restart(t)
@@ -114,10 +113,9 @@ func TestANodeOfThatNameThatIsNotOursIsLeftAlone(t *testing.T) {
 	testbed.Require(t)
 	theirs := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Labels: map[string]string{keys.Cluster: "theirs"}}}
 	nodes := bed.Home.Client().CoreV1().Nodes()
-	_, err := nodes.Create(t.Context(), theirs, metav1.CreateOptions{})
-	require.NoError(t, err)
+	must.Create(t, nodes, theirs)
 	t.Cleanup(func() {
-		require.NoError(t, nodes.Delete(context.Background(), "theirs", metav1.DeleteOptions{}))
+		must.Delete(t, nodes, "theirs")
 	})
 	registered(t, "theirs", eastKubeconfig)
 	assert.Contains(t, said(t, "theirs", metav1.ConditionFalse, "NameTaken"), "a node named theirs that is not Lodestone's")
@@ -132,7 +130,7 @@ func TestARemoteClusterThatIsDeletedIsDrainedFirst(t *testing.T) {
 	require.NoError(t, bed.AwaitNode(t.Context(), "second", corev1.ConditionTrue))
 	bound(t, namespace, "db", "second", keys.RemotePodFinalizer)
 
-	require.NoError(t, bed.Remotes.Delete(t.Context(), "second", metav1.DeleteOptions{}))
+	must.Delete(t, bed.Remotes, "second")
 	assert.Contains(t, said(t, "second", metav1.ConditionFalse, "Leaving"), "node second is being emptied, pods left: 1")
 	assert.True(t, nodeNow(t, "second").Spec.Unschedulable)
 	await.Until(t, "the pod is asked to end", func() bool { return podNow(t, namespace, "db").DeletionTimestamp != nil },
@@ -154,9 +152,7 @@ func TestAVirtualNodeThatIsNotWantedGoesAndComesBack(t *testing.T) {
 	registered(t, "optional", eastKubeconfig)
 	require.NoError(t, bed.AwaitNode(t.Context(), "optional", corev1.ConditionTrue))
 	want := func(mode v1alpha1.VirtualNodeMode) {
-		_, err := bed.Remotes.Patch(t.Context(), "optional", types.MergePatchType, []byte(`{"spec":{"virtualNode":"`+string(mode)+`"}}`),
-			metav1.PatchOptions{})
-		require.NoError(t, err)
+		must.Patch(t, bed.Remotes, "optional", types.MergePatchType, []byte(`{"spec":{"virtualNode":"`+string(mode)+`"}}`))
 	}
 	want(v1alpha1.VirtualNodeDisabled)
 	said(t, "optional", metav1.ConditionFalse, "Disabled")
@@ -285,8 +281,7 @@ func within(toleration corev1.Toleration, seconds int64) corev1.Toleration {
 
 func TestTolerationsThatPodsAreGiven(t *testing.T) {
 	open, closed := testbed.Namespace(t, bed.Home), testbed.Namespace(t, bed.Home)
-	_, err := bed.Home.Kubectl(t.Context(), "", "label", "namespace", open, keys.Offload+"="+keys.OffloadEnabled)
-	require.NoError(t, err)
+	must.Kubectl(t, bed.Home, "", "label", "namespace", open, keys.Offload+"="+keys.OffloadEnabled)
 	// A policy takes hold a moment after it is written, and a label after it is set.
 	await.Until(t, "the policy is in force", func() bool {
 		return len(admitted(t, open, fabric.NewPod(open, "first")).Spec.Tolerations) == 3
@@ -391,13 +386,12 @@ func may(t *testing.T, right string) bool {
 	words := append(strings.Fields(right), "", "")
 	group, rest, _ := strings.Cut(words[1], "/")
 	resource, subresource, _ := strings.Cut(rest, "/")
-	review, err := bed.Home.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+	review := must.Create(t, bed.Home.Client().AuthorizationV1().SubjectAccessReviews(), &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:   "system:serviceaccount:" + fabric.System + ":lodestone-virtualnode",
 			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + fabric.System, "system:authenticated"},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: words[0], Group: group, Resource: resource, Subresource: subresource, Namespace: words[2], Name: words[3]},
-		}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+		}})
 	return review.Status.Allowed
 }

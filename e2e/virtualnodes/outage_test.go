@@ -12,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -82,15 +83,12 @@ func TestWhatTheAgentSaysIsShown(t *testing.T) {
 func TestAKubeconfigThatIsNoLongerAccepted(t *testing.T) {
 	testbed.Require(t)
 	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	secret, err := secrets.Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, secrets, "west")
 	working := secret.Data["kubeconfig"]
 	write := func(kubeconfig []byte) {
-		secret, err := secrets.Get(context.Background(), "west", metav1.GetOptions{})
-		require.NoError(t, err)
+		secret := must.Get(t, secrets, "west")
 		secret.Data["kubeconfig"] = kubeconfig
-		_, err = secrets.Update(context.Background(), secret, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		must.Update(t, secrets, secret)
 	}
 	t.Cleanup(func() {
 		write(working)
@@ -110,8 +108,7 @@ func TestAKubeconfigThatIsNoLongerAccepted(t *testing.T) {
 
 func TestAClusterThatIsDownAtTheStartHarmsNoOther(t *testing.T) {
 	testbed.Require(t)
-	secret, err := bed.Home.Client().CoreV1().Secrets(fabric.System).Get(t.Context(), "west", metav1.GetOptions{})
-	require.NoError(t, err)
+	secret := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), "west")
 	registered(t, "nowhere", withServer(t, secret.Data["kubeconfig"], "https://127.0.0.1:1"))
 	assert.Contains(t, said(t, "nowhere", metav1.ConditionFalse, "RemoteSilent"), "cluster nowhere does not answer")
 	assert.False(t, exists(t, "nowhere"), "nothing is known of it, so there is no node")

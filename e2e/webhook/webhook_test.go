@@ -27,6 +27,7 @@ import (
 	"github.com/lodestone-storage/lodestone/deploy"
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/extender/webhook"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -305,8 +306,7 @@ func TestDaemonSetsBecomeTheSame(t *testing.T) {
 		})
 	}
 	for _, cluster := range compared {
-		_, err := cluster.Client().AppsV1().DaemonSets("plain").Create(t.Context(), agents(), metav1.CreateOptions{})
-		require.NoError(t, err)
+		must.Create(t, cluster.Client().AppsV1().DaemonSets("plain"), agents())
 	}
 	t.Run("one that is changed", func(t *testing.T) {
 		same(t, func(client kubernetes.Interface) (*appsv1.DaemonSet, error) {
@@ -360,8 +360,7 @@ func prepare(t *testing.T) {
 			require.NoError(t, cluster.MakeNamespace(t.Context(), name))
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
 			require.NoError(t, err)
-			_, err = core.Namespaces().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
-			require.NoError(t, err)
+			must.Patch(t, core.Namespaces(), name, types.MergePatchType, patch)
 		}
 		for _, name := range []string{"locked", "locked-too", "free"} {
 			claim := fabric.NewClaim("moving", name, fabric.Class)
@@ -374,9 +373,8 @@ func prepare(t *testing.T) {
 				continue
 			}
 			// A claim that is made with the label loses it.
-			_, err = core.PersistentVolumeClaims("moving").Patch(t.Context(), name, types.MergePatchType,
-				[]byte(`{"metadata":{"labels":{"lodestone.dev/moving":"true"}}}`), metav1.PatchOptions{})
-			require.NoError(t, err)
+			must.Patch(t, core.PersistentVolumeClaims("moving"), name, types.MergePatchType,
+				[]byte(`{"metadata":{"labels":{"lodestone.dev/moving":"true"}}}`))
 		}
 	}
 }

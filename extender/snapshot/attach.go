@@ -321,12 +321,12 @@ func (u *Usage) Replace(uses map[string]Use) {
 	// A reader of the old nodes must not read the new maximum if that is lower.
 	for name, node := range nodes {
 		node.users = slices.Clip(node.users)
-		u.busiest.set(name, max(node.claims, u.busiest.claims[name]))
+		u.busiest.set(name, max(node.claims, u.busiest.nodes[name].claims))
 	}
 	u.users.Replace(kept)
 	u.nodes.Replace(nodes)
 	u.ends = ends
-	for _, name := range slices.Collect(maps.Keys(u.busiest.claims)) {
+	for _, name := range slices.Collect(maps.Keys(u.busiest.nodes)) {
 		claims := 0
 		if node := nodes[name]; node != nil {
 			claims = node.claims
@@ -354,7 +354,7 @@ func (u *Usage) limit(node string, limited bool) {
 func (u *Usage) limitOnly(nodes map[string]Limits) {
 	u.writers.Lock()
 	defer u.writers.Unlock()
-	for _, node := range slices.Collect(maps.Keys(u.busiest.limited)) {
+	for _, node := range slices.Collect(maps.Keys(u.busiest.nodes)) {
 		if _, limited := nodes[node]; !limited {
 			u.busiest.limit(node, false)
 		}
@@ -380,50 +380,56 @@ func (u *Usage) on(node string) *nodeUse {
 // the name of a node into it that does not exist: such nodes do not count. Writers take turns; top
 // may be read at any time.
 type busiest struct {
-	limited map[string]struct{}
-	// claims is how many claims each node has; without those that have none.
-	claims map[string]int
+	// nodes has those with claims or a limit.
+	nodes map[string]load
 	// nodesWith is the number of nodes with a limit, by their number of claims.
 	nodesWith []int
 	top       atomic.Int64
 }
 
+// load is how many claims a node has, and whether it has an attach limit.
+type load struct {
+	claims  int
+	limited bool
+}
+
 // newBusiest returns a busiest without nodes, in which no node can have more than most claims.
 func newBusiest(most int) busiest {
-	return busiest{limited: map[string]struct{}{}, claims: map[string]int{}, nodesWith: make([]int, most+1)}
+	return busiest{nodes: map[string]load{}, nodesWith: make([]int, most+1)}
 }
 
 // set records the number of claims of a node.
 func (p *busiest) set(node string, claims int) {
-	_, limited := p.limited[node]
-	if limited {
-		p.nodesWith[p.claims[node]]--
+	was := p.nodes[node]
+	p.put(node, load{claims: claims, limited: was.limited})
+	if was.limited {
+		p.nodesWith[was.claims]--
 		p.nodesWith[claims]++
-	}
-	if claims == 0 {
-		delete(p.claims, node)
-	} else {
-		p.claims[node] = claims
-	}
-	if limited {
 		p.update(claims)
 	}
 }
 
 // limit records whether a node has an attach limit.
 func (p *busiest) limit(node string, limited bool) {
-	if _, was := p.limited[node]; was == limited {
+	was := p.nodes[node]
+	if was.limited == limited {
 		return
 	}
-	claims := p.claims[node]
+	p.put(node, load{claims: was.claims, limited: limited})
 	if limited {
-		p.limited[node] = struct{}{}
-		p.nodesWith[claims]++
+		p.nodesWith[was.claims]++
 	} else {
-		delete(p.limited, node)
-		p.nodesWith[claims]--
+		p.nodesWith[was.claims]--
 	}
-	p.update(claims)
+	p.update(was.claims)
+}
+
+func (p *busiest) put(node string, has load) {
+	if has == (load{}) {
+		delete(p.nodes, node)
+		return
+	}
+	p.nodes[node] = has
 }
 
 // update corrects the maximum after a node got, or lost, so many claims.

@@ -1,5 +1,5 @@
-// This file has the verbs abort and finalize, and what they share with status, rollback and give-up: which move is meant, what is
-// asked of it, and what is printed then.
+// This file has the verbs abort and finalize, and what they share with status, rollback and give-up: which move is meant, and what may
+// be asked of it.
 
 package move
 
@@ -8,10 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,37 +31,17 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		Short:             short,
 		Long:              long,
 		Example:           fmt.Sprintf("  # The move of claim data\n  kubectl lodestone move %s pvc/data -n shop", verb),
-		Args:              oneMove,
-		ValidArgsFunction: completeMoves(flags),
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return request(cmd.Context(), flags, streams.Out, output, args, verb,
+			return named.Ask(cmd.Context(), flags, streams.Out, output, args, verb,
 				func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
 					return setAction(ctx, home, move, wanted)
 				})
 		},
 	}
-	outputFlag(command, &output)
+	named.AskFlags(command, &output)
 	return command
-}
-
-// request finds the move that args name, has ask ask something of it, and prints that.
-func request(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output cli.Output, args []string, verb string,
-	ask func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error)) error {
-	if err := output.Check(); err != nil {
-		return err
-	}
-	home, namespace, err := cli.Connect(flags)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	move, err := find(ctx, home, namespace, args)
-	if err != nil {
-		return err
-	}
-	move, err = ask(ctx, home, move)
-	return printRequested(out, output, move, verb, err)
 }
 
 // whyForbidden says why an action makes no sense for a move, empty if it does.
@@ -111,88 +89,25 @@ func setAction(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove
 	return patched, nil
 }
 
-// outputFlag adds the flag -o of a command that requests an action of one move.
-func outputFlag(command *cobra.Command, output *cli.Output) {
-	output.Add(command, "write the VolumeMove, also if that is refused", cli.JSON, cli.YAML, cli.Name)
-}
-
-// printRequested prints that an action was requested, or returns err, which says why not; with an
-// output format it writes the move either way.
-func printRequested(out io.Writer, output cli.Output, move *v1alpha1.VolumeMove, verb string, err error) error {
-	if output.Format != "" {
-		if unwritten := output.WriteOne(out, kind, move); err == nil {
-			err = unwritten
+// named are the moves, as commands name them.
+var named = cli.Named[v1alpha1.VolumeMove, *v1alpha1.VolumeMove]{
+	Kind: v1alpha1.GroupVersion.WithKind("VolumeMove"), As: cli.Move, One: "move", Several: "moves",
+	List: func(ctx context.Context, home *cli.Cluster, namespace string, options metav1.ListOptions) ([]v1alpha1.VolumeMove, error) {
+		moves, err := home.Moves.In(namespace).List(ctx, options)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, home.NotInstalled()
+		case err != nil:
+			return nil, home.Explain("list VolumeMoves", err)
 		}
-		return err
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(out, "volumemove/%s: asked to %s\n", move.Name, verb)
-	}
-	return err
-}
-
-// kind is that of the objects that the commands write.
-var kind = v1alpha1.GroupVersion.WithKind("VolumeMove")
-
-// namedBy are the kinds by which a move is named.
-var namedBy = []cli.Kind{cli.Claim, cli.Move}
-
-// oneMove checks the arguments of a command that takes one move, named by itself or by a claim.
-func oneMove(cmd *cobra.Command, args []string) error {
-	return cli.OneOf(cmd, args, "move", namedBy...)
-}
-
-// completeMoves completes the claims that moves have, and the moves.
-func completeMoves(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
-	return cli.CompleteOneOf(flags, func(ctx context.Context, home *cli.Cluster, namespace string) (names []string, err error) {
-		moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		for _, move := range moves.Items {
-			names = append(append(names, move.Name), move.Spec.Claims...)
-		}
-		return names, nil
-	}, namedBy...)
-}
-
-// find returns the move that arguments name: see choose.
-func find(ctx context.Context, home *cli.Cluster, namespace string, args []string) (*v1alpha1.VolumeMove, error) {
-	references, err := cli.References(args, namedBy...)
-	if err != nil {
-		return nil, err
-	}
-	moves, err := home.Moves.In(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, unlisted(home, err)
-	}
-	found, err := choose(moves.Items, references[0])
-	if err == nil && found == nil {
-		err = noSuchMove(ctx, home, namespace, references[0], moves.Items)
-	}
-	return found, err
-}
-
-// noSuchMove says that there is no move as a user names it, and which there are.
-func noSuchMove(ctx context.Context, home *cli.Cluster, namespace string, named cli.Reference, moves []v1alpha1.VolumeMove) error {
-	if len(moves) == 0 {
-		if err := home.RequireNamespace(ctx, namespace); err != nil {
-			return err
-		}
-	}
-	what := fmt.Sprintf("move %q in namespace %q, nor one of a claim of that name", named.Name, namespace)
-	switch named.Kind {
-	case cli.Claim:
-		what = fmt.Sprintf("move of claim %q in namespace %q", named.Name, namespace)
-	case cli.Move:
-		what = fmt.Sprintf("move %q in namespace %q", named.Name, namespace)
-	default: // a name alone
-	}
-	return fmt.Errorf("there is no %s; %s", what, thereAre(namespace, moves))
+		return moves.Items, nil
+	},
+	Claims: func(move *v1alpha1.VolumeMove) []string { return move.Spec.Claims },
+	Choose: choose, There: thereAre,
 }
 
 // thereAre names the moves that there are, and their claims.
-func thereAre(namespace string, moves []v1alpha1.VolumeMove) string {
+func thereAre(moves []v1alpha1.VolumeMove, _, namespace string) string {
 	const most = 8
 	if len(moves) == 0 {
 		return "there are none at all: kubectl lodestone move status -A shows those of other namespaces"

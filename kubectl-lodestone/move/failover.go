@@ -272,8 +272,8 @@ finalize removes it. Where no snapshot can be taken failback is refused.
 With --whole all data goes to a new volume, and the one that the claim had stays as it is
 until that is committed.`,
 		Example:           "  # The cluster that claim data came from is back\n  kubectl lodestone failback data -n shop",
-		Args:              oneMove,
-		ValidArgsFunction: completeMoves(flags),
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(move *v1alpha1.VolumeMove) error {
 				if move.Spec.Failover == nil {

@@ -40,13 +40,13 @@ of the move answer, were seen within --away, or were never looked at. It takes t
 to giveup remoteclusters, which administrators of the home cluster have.`,
 		Example: "  # Cluster west burnt down in the midst of the move of claim data\n" +
 			"  kubectl lodestone move give-up pvc/data -n shop",
-		Args:              oneMove,
-		ValidArgsFunction: completeMoves(flags),
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if away < 0 {
 				return cli.Misuse("--away cannot be negative: give a time such as 1h")
 			}
-			return request(cmd.Context(), flags, streams.Out, output, args, "give up",
+			return named.Ask(cmd.Context(), flags, streams.Out, output, args, "give up",
 				func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
 					return giveUp(ctx, home, streams, move, away, yes)
 				})
@@ -54,7 +54,7 @@ to giveup remoteclusters, which administrators of the home cluster have.`,
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&away, "away", away, "how long the cluster must not have answered")
-	outputFlag(command, &output)
+	named.AskFlags(command, &output)
 	return command
 }
 

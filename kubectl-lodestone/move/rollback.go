@@ -32,8 +32,8 @@ had there, if they may ask for that, else as new claims would get it.
 
 A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Example:           "  # The latest move of claim data that was committed\n  kubectl lodestone move rollback pvc/data -n shop",
-		Args:              oneMove,
-		ValidArgsFunction: completeMoves(flags),
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(*v1alpha1.VolumeMove) error { return nil })
 		},
@@ -59,7 +59,7 @@ func rollBack(ctx context.Context, flags *genericclioptions.ConfigFlags, streams
 	if err != nil {
 		return err
 	}
-	move, err := find(ctx, home, namespace, args)
+	move, err := named.Find(ctx, home, namespace, args)
 	if err != nil {
 		return err
 	}

@@ -159,16 +159,8 @@ func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 	return err
 }
 
-// write prints the moves that were made: those of a StatefulSet always as a list.
-func (r *runner) write() error {
-	if r.statefulSet {
-		return cli.WriteAll(r.Output, r.streams.Out, kind, r.moves)
-	}
-	if len(r.moves) == 0 { // none could be made, which the error says
-		return nil
-	}
-	return r.Output.WriteOne(r.streams.Out, kind, &r.moves[0])
-}
+// write prints the moves that were made, those of a StatefulSet always as a list; if there are none, the error says why.
+func (r *runner) write() error { return named.Write(r.streams.Out, r.Output, r.moves, r.statefulSet) }
 
 // deleteMove removes a VolumeMove that moved nothing.
 func (r *runner) deleteMove(ctx context.Context, move *v1alpha1.VolumeMove) error {

@@ -131,7 +131,7 @@ func TestWhatIsAskedOfAMoveIsWrittenAlsoIfItIsRefused(t *testing.T) {
 		made.Namespace = "shop"
 		var out bytes.Buffer
 		move, err := setAction(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionAbort)
-		require.NoError(t, printRequested(&out, cli.Output{Format: cli.JSON}, move, "abort", err))
+		require.NoError(t, named.PrintAsked(&out, cli.Output{Format: cli.JSON}, move, "abort", err))
 		read(t, out.String()).isMove(t, "data-db-0", "")
 		assert.Contains(t, out.String(), `"action": "Abort"`)
 
@@ -139,7 +139,7 @@ func TestWhatIsAskedOfAMoveIsWrittenAlsoIfItIsRefused(t *testing.T) {
 		made.Spec.Action = v1alpha1.ActionMove
 		out.Reset()
 		move, err = setAction(t.Context(), r.home, made.DeepCopy(), v1alpha1.ActionFinalize)
-		err = printRequested(&out, cli.Output{Format: cli.JSON}, move, "finalize", err)
+		err = named.PrintAsked(&out, cli.Output{Format: cli.JSON}, move, "finalize", err)
 		assert.Equal(t, cli.Refused, cli.ExitCodeOf(err))
 		read(t, out.String()).isMove(t, "data-db-0", v1alpha1.MoveFailed)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -32,65 +31,21 @@ data travels.`,
 
   # All moves, with where they come from and how long pods stood still
   kubectl lodestone move status -A -o wide`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return oneMove(cmd, args)
-		},
-		ValidArgsFunction: completeMoves(flags),
+		Args:              named.OneOrAll,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Check(); err != nil {
-				return err
-			}
-			if err := scope.Check(); err != nil {
-				return err
-			}
-			if len(args) > 0 && scope.Given() {
-				return cli.Misuse("%q names one move, and -A and -l list several: leave one or the other out", args[len(args)-1])
-			}
-			home, namespace, err := cli.Connect(flags)
-			if err != nil {
-				return err
-			}
-			namespace = scope.In(namespace)
-			moves := &v1alpha1.VolumeMoveList{}
-			if len(args) > 0 {
-				move, err := find(cmd.Context(), home, namespace, args)
-				if err != nil {
-					return err
-				}
-				moves.Items = append(moves.Items, *move)
-			} else if moves, err = home.Moves.In(namespace).List(cmd.Context(), scope.Options()); err != nil {
-				return unlisted(home, err)
-			}
-			switch {
-			case output.IsObject() && len(args) > 0, output.Format == cli.Name && len(args) > 0:
-				return output.WriteOne(streams.Out, kind, &moves.Items[0])
-			case output.IsObject(), output.Format == cli.Name:
-				return cli.WriteAll(output, streams.Out, kind, moves.Items)
-			}
-			if len(moves.Items) == 0 {
-				return home.None(cmd.Context(), streams.Out, "moves", namespace, scope.Selector)
-			}
-			if err := table(streams.Out, moves.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil || len(args) == 0 {
-				return err
-			}
-			return writeRoutes(streams.Out, &moves.Items[0])
+			return named.Show(cmd.Context(), flags, streams.Out, output, scope, args,
+				func(_ *cli.Cluster, _ string, moves []v1alpha1.VolumeMove) error {
+					err := table(streams.Out, moves, scope.Everywhere, output.Format == cli.Wide, time.Now())
+					if err != nil || len(args) == 0 {
+						return err
+					}
+					return writeRoutes(streams.Out, &moves[0])
+				})
 		},
 	}
-	output.Add(command, "write the VolumeMove that is named, or a List of them; wide shows more columns",
-		cli.JSON, cli.YAML, cli.Wide, cli.Name)
-	scope.Add(command, "the moves")
+	named.ShowFlags(command, &output, &scope)
 	return command
-}
-
-// unlisted explains why moves cannot be listed.
-func unlisted(home *cli.Cluster, err error) error {
-	if apierrors.IsNotFound(err) {
-		return home.NotInstalled()
-	}
-	return home.Explain("list VolumeMoves", err)
 }
 
 // table lists moves, the latest last: with namespaces if they are of several, and with more columns if wide.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -44,10 +43,10 @@ func pausing(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOSt
 		Short:             short,
 		Long:              long,
 		Example:           fmt.Sprintf("  # The copy of claim data\n  kubectl lodestone replicate %s pvc/data -n shop", verb),
-		Args:              oneReplica,
-		ValidArgsFunction: completeReplicas(flags),
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return request(cmd.Context(), flags, streams.Out, output, args, verb,
+			return named.Ask(cmd.Context(), flags, streams.Out, output, args, verb,
 				func(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error) {
 					patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.UID}, "spec": map[string]any{"paused": paused}})
 					if err != nil {
@@ -61,7 +60,7 @@ func pausing(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOSt
 				})
 		},
 	}
-	outputFlag(command, &output)
+	named.AskFlags(command, &output)
 	return command
 }
 
@@ -77,17 +76,17 @@ versions; the claim and its data stay. It asks for the name of the VolumeReplica
 It is refused (exit code 3) while the cluster that has the data does not answer: the copy
 may then be all that is left of it. kubectl delete volumereplica does not ask that.`,
 		Example:           "  # The copy of claim data\n  kubectl lodestone replicate delete pvc/data -n shop",
-		Args:              oneReplica,
-		ValidArgsFunction: completeReplicas(flags),
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return request(cmd.Context(), flags, streams.Out, output, args, "delete",
+			return named.Ask(cmd.Context(), flags, streams.Out, output, args, "delete",
 				func(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error) {
 					return r, remove(ctx, home, streams, r, yes)
 				})
 		},
 	}
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	outputFlag(command, &output)
+	named.AskFlags(command, &output)
 	return command
 }
 
@@ -131,81 +130,21 @@ func onlyCopy(c replica.Copy, remote *v1alpha1.RemoteCluster) string {
 		c.Namespace)
 }
 
-// request finds the VolumeReplica that args name, has ask ask something of it, and prints that.
-func request(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.Writer, output cli.Output, args []string, verb string,
-	ask func(context.Context, *cli.Cluster, *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error)) error {
-	if err := output.Check(); err != nil {
-		return err
-	}
-	home, namespace, err := cli.Connect(flags)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	found, err := find(ctx, home, namespace, args)
-	if err != nil {
-		return err
-	}
-	found, err = ask(ctx, home, found)
-	if output.Format != "" {
-		if unwritten := output.WriteOne(out, kind, found); err == nil {
-			err = unwritten
+// named are the VolumeReplicas, as commands name them.
+var named = cli.Named[v1alpha1.VolumeReplica, *v1alpha1.VolumeReplica]{
+	Kind: v1alpha1.GroupVersion.WithKind("VolumeReplica"), As: cli.Replica, One: "VolumeReplica", Several: "VolumeReplicas",
+	List: func(ctx context.Context, home *cli.Cluster, namespace string, options metav1.ListOptions) ([]v1alpha1.VolumeReplica, error) {
+		replicas, err := home.Moves.Replicas(namespace).List(ctx, options)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, tooOld(home)
+		case err != nil:
+			return nil, home.Explain("list VolumeReplicas", err)
 		}
-		return err
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(out, "volumereplica/%s: asked to %s\n", found.Name, verb)
-	}
-	return err
-}
-
-func outputFlag(command *cobra.Command, output *cli.Output) {
-	output.Add(command, "write the VolumeReplica, also if that is refused", cli.JSON, cli.YAML, cli.Name)
-}
-
-// namedBy are the kinds by which a VolumeReplica is named.
-var namedBy = []cli.Kind{cli.Claim, cli.Replica}
-
-// oneReplica checks the arguments of a command that takes one VolumeReplica, named by itself or by a claim.
-func oneReplica(cmd *cobra.Command, args []string) error {
-	return cli.OneOf(cmd, args, "VolumeReplica", namedBy...)
-}
-
-// completeReplicas completes the claims that have copies, and the VolumeReplicas.
-func completeReplicas(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
-	return cli.CompleteOneOf(flags, func(ctx context.Context, home *cli.Cluster, namespace string) (names []string, err error) {
-		list, err := home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range list.Items {
-			names = append(append(names, r.Name), r.Spec.Claims...)
-		}
-		return names, nil
-	}, namedBy...)
-}
-
-// find returns the VolumeReplica that arguments name: see choose.
-func find(ctx context.Context, home *cli.Cluster, namespace string, args []string) (*v1alpha1.VolumeReplica, error) {
-	references, err := cli.References(args, namedBy...)
-	if err != nil {
-		return nil, err
-	}
-	list, err := home.Moves.Replicas(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, unlisted(home, err)
-	}
-	found, err := choose(list.Items, references[0])
-	if err != nil || found != nil {
-		return found, err
-	}
-	if len(list.Items) == 0 {
-		if err := home.RequireNamespace(ctx, namespace); err != nil {
-			return nil, err
-		}
-	}
-	return nil, noSuch(references[0], namespace, list.Items)
+		return replicas.Items, nil
+	},
+	Claims: func(r *v1alpha1.VolumeReplica) []string { return r.Spec.Claims },
+	Choose: choose, There: thereAre,
 }
 
 // choose returns the VolumeReplica of that name, else the one of the claim of that name; nil if there is none. Several are an error.
@@ -229,30 +168,14 @@ func choose(all []v1alpha1.VolumeReplica, reference cli.Reference) (*v1alpha1.Vo
 	return found, nil
 }
 
-// noSuch says that there is no VolumeReplica as a user names it, and which there are.
-func noSuch(named cli.Reference, namespace string, all []v1alpha1.VolumeReplica) error {
-	what := fmt.Sprintf("VolumeReplica %q in namespace %q, nor one of a claim of that name", named.Name, namespace)
-	switch named.Kind {
-	case cli.Claim:
-		what = fmt.Sprintf("VolumeReplica of claim %q in namespace %q", named.Name, namespace)
-	case cli.Replica:
-		what = fmt.Sprintf("VolumeReplica %q in namespace %q", named.Name, namespace)
-	default: // a name alone
-	}
+// thereAre names the VolumeReplicas that there are.
+func thereAre(all []v1alpha1.VolumeReplica, typed, namespace string) string {
 	if len(all) == 0 {
-		return fmt.Errorf("there is no %s; there are none at all: kubectl lodestone replicate status -A shows those of other namespaces", what)
+		return "there are none at all: kubectl lodestone replicate status -A shows those of other namespaces"
 	}
 	var names []string
 	for i := range all {
 		names = append(names, all[i].Name)
 	}
-	return fmt.Errorf("there is no %s; there %s", what, cli.ThereAre(names, named.Name, "kubectl lodestone replicate status -n "+namespace))
-}
-
-// unlisted explains why VolumeReplicas cannot be listed.
-func unlisted(home *cli.Cluster, err error) error {
-	if apierrors.IsNotFound(err) {
-		return tooOld(home)
-	}
-	return home.Explain("list VolumeReplicas", err)
+	return "there " + cli.ThereAre(names, typed, "kubectl lodestone replicate status -n "+namespace)
 }

@@ -229,7 +229,7 @@ func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeRep
 		versions = v1alpha1.ReplicaVersions{Keep: min(o.Keep, mostSlots), In: v1alpha1.InSlots}
 	}
 	return &v1alpha1.VolumeReplica{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind.Kind},
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: named.Kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VolumeReplicaSpec{
 			Claims: claims, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
@@ -238,6 +238,3 @@ func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeRep
 		},
 	}, err
 }
-
-// kind is that of the objects that the commands write.
-var kind = v1alpha1.GroupVersion.WithKind("VolumeReplica")

@@ -196,10 +196,10 @@ func TestAReplicaIsChosenByItsNameOrByItsClaim(t *testing.T) {
 	found, err := choose(all, cli.Reference{Kind: cli.Replica, Name: "log"})
 	require.NoError(t, err)
 	assert.Nil(t, found)
-	require.EqualError(t, noSuch(cli.Reference{Name: "dta"}, "shop", all), `there is no VolumeReplica "dta" in namespace "shop", nor one of a `+
-		`claim of that name; there are: data, data-west, wal-east, wal-west`)
-	require.EqualError(t, noSuch(cli.Reference{Kind: cli.Claim, Name: "dta"}, "shop", nil), `there is no VolumeReplica of claim "dta" in `+
-		`namespace "shop"; there are none at all: kubectl lodestone replicate status -A shows those of other namespaces`)
+	require.EqualError(t, named.Missing(cli.Reference{Name: "dta"}, "shop", all), `there is no VolumeReplica "dta" in namespace "shop", nor `+
+		`one of a claim of that name; there are: data, data-west, wal-east, wal-west`)
+	require.EqualError(t, named.Missing(cli.Reference{Kind: cli.Claim, Name: "dta"}, "shop", nil), `there is no VolumeReplica of claim `+
+		`"dta" in namespace "shop"; there are none at all: kubectl lodestone replicate status -A shows those of other namespaces`)
 }
 
 func TestWhatMayBeTheOnlyCopyIsNotDeleted(t *testing.T) {

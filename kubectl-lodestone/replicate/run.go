@@ -488,13 +488,6 @@ func sealedText(made *v1alpha1.VolumeReplica, now time.Time) string {
 	return fmt.Sprintf("%s; %s were sent", c.Has("cluster "+c.Standby, now), cli.Size(c.Sent))
 }
 
-// write prints the VolumeReplicas that were made: of several claims, or of a workload, as a list.
-func (r *runner) write() error {
-	switch {
-	case r.many || len(r.made) > 1:
-		return cli.WriteAll(r.Output, r.streams.Out, kind, r.made)
-	case len(r.made) == 0: // none could be made, which the error says
-		return nil
-	}
-	return r.Output.WriteOne(r.streams.Out, kind, &r.made[0])
-}
+// write prints the VolumeReplicas that were made, those of several claims or of a workload as a list; if there are none, the error says
+// why.
+func (r *runner) write() error { return named.Write(r.streams.Out, r.Output, r.made, r.many) }

@@ -35,61 +35,24 @@ what is wrong, and which claims were made from versions (failover --test).`,
 
   # All copies, with their classes, how many versions there are and what was sent
   kubectl lodestone replicate status -A -o wide`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return oneReplica(cmd, args)
-		},
-		ValidArgsFunction: completeReplicas(flags),
+		Args:              named.OneOrAll,
+		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Check(); err != nil {
-				return err
-			}
-			if err := scope.Check(); err != nil {
-				return err
-			}
-			if len(args) > 0 && scope.Given() {
-				return cli.Misuse("%q names one VolumeReplica, and -A and -l list several: leave one or the other out", args[len(args)-1])
-			}
-			home, namespace, err := cli.Connect(flags)
-			if err != nil {
-				return err
-			}
-			namespace = scope.In(namespace)
-			list := &v1alpha1.VolumeReplicaList{}
-			if len(args) > 0 {
-				found, err := find(cmd.Context(), home, namespace, args)
-				if err != nil {
-					return err
-				}
-				list.Items = append(list.Items, *found)
-			} else if list, err = home.Moves.Replicas(namespace).List(cmd.Context(), scope.Options()); err != nil {
-				return unlisted(home, err)
-			}
-			switch {
-			case output.Format != "" && output.Format != cli.Wide && len(args) > 0:
-				return output.WriteOne(streams.Out, kind, &list.Items[0])
-			case output.Format != "" && output.Format != cli.Wide:
-				return cli.WriteAll(output, streams.Out, kind, list.Items)
-			}
-			if len(list.Items) == 0 {
-				return home.None(cmd.Context(), streams.Out, "VolumeReplicas", namespace, scope.Selector)
-			}
-			if err := show(streams.Out, list.Items, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil {
-				return err
-			}
-			// Whoever may not list claims sees the copies.
-			claims, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).List(cmd.Context(), metav1.ListOptions{})
-			if err != nil {
-				return nil //nolint:nilerr // As said above.
-			}
-			return showDrills(streams.Out, list.Items, claims.Items)
+			return named.Show(cmd.Context(), flags, streams.Out, output, scope, args,
+				func(home *cli.Cluster, namespace string, all []v1alpha1.VolumeReplica) error {
+					if err := show(streams.Out, all, scope.Everywhere, output.Format == cli.Wide, time.Now()); err != nil {
+						return err
+					}
+					// Whoever may not list claims sees the copies.
+					claims, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).List(cmd.Context(), metav1.ListOptions{})
+					if err != nil {
+						return nil //nolint:nilerr // As said above.
+					}
+					return showDrills(streams.Out, all, claims.Items)
+				})
 		},
 	}
-	output.Add(command, "write the VolumeReplica that is named, or a List of them; wide shows more columns",
-		cli.JSON, cli.YAML, cli.Wide, cli.Name)
-	scope.Add(command, "the VolumeReplicas")
+	named.ShowFlags(command, &output, &scope)
 	return command
 }
 
@@ -133,7 +96,7 @@ func showDrills(out io.Writer, all []v1alpha1.VolumeReplica, claims []corev1.Per
 	for i := range claims {
 		claim := &claims[i]
 		of := claim.Spec.DataSourceRef
-		if of == nil || of.Kind != kind.Kind || ptr.Deref(of.APIGroup, "") != kind.Group || !slices.ContainsFunc(all,
+		if of == nil || of.Kind != named.Kind.Kind || ptr.Deref(of.APIGroup, "") != named.Kind.Group || !slices.ContainsFunc(all,
 			func(r v1alpha1.VolumeReplica) bool { return r.Namespace == claim.Namespace && r.Name == of.Name }) {
 			continue
 		}

@@ -37,7 +37,6 @@ const settle = 200 * time.Millisecond
 // Watch watches the own cluster for one node. It is safe for concurrent use.
 type Watch struct {
 	namespace, self string
-	client          kubernetes.Interface
 	factory         informers.SharedInformerFactory
 	nodes           cache.SharedIndexInformer
 	links, homes    cache.SharedIndexInformer // homes is nil where there are no home clusters
@@ -66,7 +65,7 @@ func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, 
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{namespace: namespace, self: self, client: client, ctx: ctx,
+	w := &Watch{namespace: namespace, self: self, ctx: ctx,
 		factory: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))}
 	w.nodes = w.factory.Core().V1().Nodes().Informer()
 	w.links = clients.NewInformer(links, &networkv1alpha1.NetworkLink{}, nil, cache.Indexers{})

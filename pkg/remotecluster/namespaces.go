@@ -35,3 +35,11 @@ func MayUse(namespace *corev1.Namespace, cluster string) bool {
 	}
 	return slices.ContainsFunc(strings.Split(list, ","), func(id string) bool { return strings.TrimSpace(id) == cluster })
 }
+
+// Older says which of two RemoteClusters of one cluster counts: the one that was there first.
+func Older(a, b *v1alpha1.RemoteCluster) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.Name < b.Name
+}

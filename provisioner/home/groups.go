@@ -3,17 +3,13 @@ package home
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
@@ -27,13 +23,9 @@ type Groups struct {
 	discovery discovery.ServerResourcesInterface
 	changed   func(content *volumesnapshot.GroupContent)
 	asked     func(snapshot *volumesnapshot.GroupSnapshot)
-
-	mu       sync.Mutex
-	state    State
-	version  schema.GroupVersion
-	contents cache.SharedIndexInformer
-	// snapshots are what users asked for.
-	snapshots cache.SharedIndexInformer
+	api
+	// version is that of what is watched.
+	version schema.GroupVersion
 }
 
 // NewGroups returns Groups whose state is unknown until Run.
@@ -49,26 +41,13 @@ func (g *Groups) Subscribe(changed func(content *volumesnapshot.GroupContent), a
 
 // Run watches until ctx ends.
 func (g *Groups) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		version, served, err := GroupVersion(g.discovery)
-		switch {
-		case err != nil:
-			klog.FromContext(ctx).V(2).Info("Cannot find out whether there are VolumeGroupSnapshots", "err", err)
-			timer.Reset(time.Second)
-		case !served:
-			g.set(Absent)
-			timer.Reset(wait.Jitter(discoverEvery, 0.1))
-		default:
-			g.watch(ctx, version)
-			return
-		}
+	var version schema.GroupVersion
+	isServed := func() (served bool, err error) {
+		version, served, err = GroupVersion(g.discovery)
+		return served, err
+	}
+	if discover(ctx, nil, "VolumeGroupSnapshots", isServed, func() { g.set(Absent) }) {
+		g.watch(ctx, version)
 	}
 }
 
@@ -128,73 +107,45 @@ func (g *Groups) watch(ctx context.Context, version schema.GroupVersion) {
 	runBoth(ctx, contents, snapshots, func() { g.set(Served) })
 }
 
-func (g *Groups) set(state State) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.state = state
-}
-
 // State says whether the home cluster serves the VolumeGroupSnapshot API, as far as is known.
-func (g *Groups) State() State {
+func (g *Groups) State() State { return g.watched().known() }
+
+func (g *Groups) watched() *api {
 	if g == nil {
-		return Absent
+		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.state
+	return &g.api
 }
 
 // Content returns a content from the cache, nil if there is none.
 func (g *Groups) Content(name string) *volumesnapshot.GroupContent {
-	informer := g.informer()
-	if informer == nil {
-		return nil
-	}
-	return controller.Get[volumesnapshot.GroupContent](informer, name)
+	_, contents := g.watched().informers()
+	return cached[volumesnapshot.GroupContent](contents, name)
 }
 
 // Snapshot returns a snapshot that a user asked for from the cache, nil if there is none.
 func (g *Groups) Snapshot(key types.NamespacedName) *volumesnapshot.GroupSnapshot {
-	if g.informer() == nil {
-		return nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return controller.Get[volumesnapshot.GroupSnapshot](g.snapshots, key.String())
+	snapshots, _ := g.watched().informers()
+	return cached[volumesnapshot.GroupSnapshot](snapshots, key.String())
 }
 
 // Contents returns all contents from the cache.
 func (g *Groups) Contents() []*volumesnapshot.GroupContent {
-	informer := g.informer()
-	if informer == nil {
-		return nil
-	}
-	return controller.All[volumesnapshot.GroupContent](informer)
+	_, contents := g.watched().informers()
+	return cachedAll[volumesnapshot.GroupContent](contents)
 }
 
 // ContentsOf returns the contents that have, or are to have, a snapshot of a backing claim with this
 // namespace and name, in any remote cluster.
 func (g *Groups) ContentsOf(backing string) []*volumesnapshot.GroupContent {
-	informer := g.informer()
-	if informer == nil {
-		return nil
-	}
-	return controller.Indexed[volumesnapshot.GroupContent](informer, byVolume, backing)
-}
-
-func (g *Groups) informer() cache.SharedIndexInformer {
-	if g == nil {
-		return nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.contents
+	_, contents := g.watched().informers()
+	return cachedBy[volumesnapshot.GroupContent](contents, byVolume, backing)
 }
 
 // Resources returns clients for the contents and classes of the home cluster, nil while it does not
 // serve them.
 func (g *Groups) Resources() (contents, classes dynamic.ResourceInterface) {
-	if g.informer() == nil {
+	if _, informer := g.watched().informers(); informer == nil {
 		return nil, nil
 	}
 	g.mu.Lock()

@@ -50,11 +50,93 @@ type Snapshots struct {
 	now       chan struct{}
 
 	listeners []Listener
+	api
+}
 
-	mu        sync.Mutex
-	state     State
-	snapshots cache.SharedIndexInformer
-	contents  cache.SharedIndexInformer
+// api has what is known of an API with snapshots and their contents: whether the home cluster serves it, and their informers once it
+// does. A nil *api is that of a cluster without it.
+type api struct {
+	mu                  sync.Mutex
+	state               State
+	snapshots, contents cache.SharedIndexInformer
+}
+
+// set says whether the API is served, and returns whether that changed.
+func (a *api) set(state State) (changed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	changed = a.state != state
+	a.state = state
+	return changed
+}
+
+func (a *api) known() State {
+	if a == nil {
+		return Absent
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.state
+}
+
+// informers are nil while nothing is watched.
+func (a *api) informers() (snapshots, contents cache.SharedIndexInformer) {
+	if a == nil {
+		return nil, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.snapshots, a.contents
+}
+
+// cached returns an object of an informer, nil if there is none or no informer.
+func cached[T any](informer cache.SharedIndexInformer, key string) *T {
+	if informer == nil || key == "" {
+		return nil
+	}
+	return controller.Get[T](informer, key)
+}
+
+// cachedAll returns the objects of an informer, none if there is no informer.
+func cachedAll[T any](informer cache.SharedIndexInformer) []*T {
+	if informer == nil {
+		return nil
+	}
+	return controller.All[T](informer)
+}
+
+// cachedBy returns the objects that an index of an informer has under a key, none if there is no informer.
+func cachedBy[T any](informer cache.SharedIndexInformer, index, key string) []*T {
+	if informer == nil {
+		return nil
+	}
+	return controller.Indexed[T](informer, index, key)
+}
+
+// discover asks whether an API is served until it is, and calls absent each time that it is not; a value of now has it ask at once. It
+// returns false if ctx ended before.
+func discover(ctx context.Context, now <-chan struct{}, what string, isServed func() (bool, error), absent func()) bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		case <-now:
+		}
+		served, err := isServed()
+		switch {
+		case err != nil:
+			klog.FromContext(ctx).V(2).Info("Cannot find out whether an API is served", "api", what, "err", err)
+			timer.Reset(time.Second)
+		case served:
+			return true
+		default:
+			absent()
+			timer.Reset(wait.Jitter(discoverEvery, 0.1))
+		}
+	}
 }
 
 // Listener has the callbacks for changes; leave nil what is not needed. They must not
@@ -78,28 +160,10 @@ func (h *Snapshots) Subscribe(l Listener) { h.listeners = append(h.listeners, l)
 
 // Run watches until ctx ends.
 func (h *Snapshots) Run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-h.now:
-		}
-		served, err := Has(h.discovery)
-		switch {
-		case err != nil:
-			klog.FromContext(ctx).V(2).Info("Cannot find out whether there are VolumeSnapshots", "err", err)
-			timer.Reset(time.Second)
-		case !served:
-			h.set(Absent)
-			timer.Reset(wait.Jitter(discoverEvery, 0.1))
-		default:
-			// Without the API the watches fail; they recover once it is back.
-			h.watch(ctx)
-			return
-		}
+	isServed := func() (bool, error) { return Has(h.discovery) }
+	if discover(ctx, h.now, "VolumeSnapshots", isServed, func() { h.set(Absent) }) {
+		// Without the API the watches fail; they recover once it is back.
+		h.watch(ctx)
 	}
 }
 
@@ -164,11 +228,7 @@ func runBoth(ctx context.Context, a, b cache.SharedIndexInformer, synced func())
 }
 
 func (h *Snapshots) set(state State) {
-	h.mu.Lock()
-	changed := h.state != state
-	h.state = state
-	h.mu.Unlock()
-	if !changed {
+	if !h.api.set(state) {
 		return
 	}
 	for _, l := range h.listeners {
@@ -197,13 +257,13 @@ func (h *Snapshots) contentChanged(content *volumesnapshot.Content) {
 // State says whether the home cluster serves the VolumeSnapshot API. It returns the last
 // known state without a request; while that is Absent, Run repeats discovery every
 // discoverEvery.
-func (h *Snapshots) State() State {
+func (h *Snapshots) State() State { return h.watched().known() }
+
+func (h *Snapshots) watched() *api {
 	if h == nil {
-		return Absent
+		return nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.state
+	return &h.api
 }
 
 // Discover runs discovery now, for example because a claim needs the API that was absent.
@@ -219,12 +279,14 @@ func (h *Snapshots) Discover() {
 
 // Snapshot returns a snapshot from the cache, nil if there is none.
 func (h *Snapshots) Snapshot(key types.NamespacedName) *volumesnapshot.Snapshot {
-	return cached[volumesnapshot.Snapshot](h, func() cache.SharedIndexInformer { return h.snapshots }, key.String())
+	snapshots, _ := h.watched().informers()
+	return cached[volumesnapshot.Snapshot](snapshots, key.String())
 }
 
 // Content returns a content from the cache, nil if there is none.
 func (h *Snapshots) Content(name string) *volumesnapshot.Content {
-	return cached[volumesnapshot.Content](h, func() cache.SharedIndexInformer { return h.contents }, name)
+	_, contents := h.watched().informers()
+	return cached[volumesnapshot.Content](contents, name)
 }
 
 // Client returns a client of the home cluster; nil where it serves no VolumeSnapshots.
@@ -264,16 +326,8 @@ func Informer[T any](client dynamic.Interface, resource schema.GroupVersionResou
 
 // Contents returns all contents from the cache.
 func (h *Snapshots) Contents() []*volumesnapshot.Content {
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	informer := h.contents
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	return controller.All[volumesnapshot.Content](informer)
+	_, contents := h.watched().informers()
+	return cachedAll[volumesnapshot.Content](contents)
 }
 
 // byVolume is the index of contents by namespace and name of the backing claim that their
@@ -283,16 +337,8 @@ const byVolume = "lodestone/volume"
 // ContentsOf returns the contents of snapshots of a backing claim with this namespace and
 // name, in any remote cluster.
 func (h *Snapshots) ContentsOf(backing types.NamespacedName) []*volumesnapshot.Content {
-	if h == nil {
-		return nil
-	}
-	h.mu.Lock()
-	informer := h.contents
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	return controller.Indexed[volumesnapshot.Content](informer, byVolume, backing.String())
+	_, contents := h.watched().informers()
+	return cachedBy[volumesnapshot.Content](contents, byVolume, backing.String())
 }
 
 // bySnapshot is the index of contents of our driver by the UID of the snapshot in a remote cluster that
@@ -302,27 +348,9 @@ const bySnapshot = "lodestone/snapshot"
 // ContentsWith returns the contents whose data is that of the snapshot with this UID in a remote
 // cluster.
 func (h *Snapshots) ContentsWith(snapshot types.UID) []*volumesnapshot.Content {
-	if h == nil || snapshot == "" {
+	if snapshot == "" {
 		return nil
 	}
-	h.mu.Lock()
-	informer := h.contents
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	return controller.Indexed[volumesnapshot.Content](informer, bySnapshot, string(snapshot))
-}
-
-func cached[T any](h *Snapshots, of func() cache.SharedIndexInformer, key string) *T {
-	if h == nil || key == "" {
-		return nil
-	}
-	h.mu.Lock()
-	informer := of()
-	h.mu.Unlock()
-	if informer == nil {
-		return nil
-	}
-	return controller.Get[T](informer, key)
+	_, contents := h.watched().informers()
+	return cachedBy[volumesnapshot.Content](contents, bySnapshot, string(snapshot))
 }

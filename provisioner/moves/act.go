@@ -132,7 +132,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 		c.reportMoverEnded(o, a.Claim, a.End)
 		return c.copier.Drop(ctx, c.moverOf(r, a.Claim, a.End))
 	case steps.Start:
-		client, err := c.copier.Client(w.link(a.Claim), c.moverOf(r, a.Claim, decide.ReadEnd(o, a.Claim)),
+		client, err := c.copier.Client(w.claim(a.Claim).link, c.moverOf(r, a.Claim, decide.ReadEnd(o, a.Claim)),
 			r.Claims[a.Claim].Keys[moverapi.Controller])
 		if err == nil {
 			_, err = client.Start(ctx, a.Task, waitForTask(r))

@@ -137,19 +137,35 @@ type activeMove struct {
 	record    *stored
 	lastPhase string
 	waiting   waiting
-	// links are the connections of the movers, by the index of their claim.
-	links    map[int]*copying.Link
+	// claims are kept by index.
+	claims   map[int]*activeClaim
 	watchers witness.Watchers
 	steps    repeated
-	// refused has the reasons for which API servers refused snapshots of claims, or claims
-	// made from them, by index.
-	refused map[int]string
 	// refusedGroup is the reason for which one snapshot of several claims was refused.
 	refusedGroup string
 	// progress is kept in memory only: after a restart copies get their full time again.
 	progress progress
 	failing  failing
 	keyless  copying.Keyless
+}
+
+// activeClaim is the in-memory state of a claim of a move.
+type activeClaim struct {
+	// link are the connections of its movers.
+	link *copying.Link
+	// refused is the reason for which an API server refused a snapshot of the claim, or a claim made from that.
+	refused string
+}
+
+// claim returns the state of a claim.
+func (w *activeMove) claim(i int) *activeClaim {
+	if w.claims == nil {
+		w.claims = map[int]*activeClaim{}
+	}
+	if w.claims[i] == nil {
+		w.claims[i] = &activeClaim{link: &copying.Link{}}
+	}
+	return w.claims[i]
 }
 
 // New returns a Controller that does nothing until Run.

@@ -36,7 +36,7 @@ func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *steps.
 			seen.CopyError = "it does not run"
 			continue
 		}
-		link, mover := w.link(i), c.moverOf(r, i, from)
+		link, mover := w.claim(i).link, c.moverOf(r, i, from)
 		client, err := c.copier.Client(link, mover, r.Claims[i].Keys[moverapi.Controller])
 		if err == nil {
 			asking, cancel := context.WithTimeout(ctx, copying.AskTimeout)
@@ -63,23 +63,12 @@ func (c *Controller) observeCopies(ctx context.Context, w *activeMove, o *steps.
 	o.Advanced = w.progress.note(*o)
 }
 
-// link returns the connections of the movers of a claim.
-func (w *activeMove) link(i int) *copying.Link {
-	if w.links[i] == nil {
-		if w.links == nil {
-			w.links = map[int]*copying.Link{}
-		}
-		w.links[i] = &copying.Link{}
-	}
-	return w.links[i]
-}
-
 // closeLinks ends all connections.
 func (w *activeMove) closeLinks() {
-	for _, link := range w.links {
-		link.Close()
+	for _, claim := range w.claims {
+		claim.link.Close()
+		claim.link = &copying.Link{}
 	}
-	clear(w.links)
 }
 
 // progress records when the copies of a move last made progress.

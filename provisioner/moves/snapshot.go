@@ -47,10 +47,7 @@ func (w *activeMove) noteRefusal(i int, err error) error {
 	if why == "" {
 		return err
 	}
-	if w.refused == nil {
-		w.refused = map[int]string{}
-	}
-	w.refused[i] = why
+	w.claim(i).refused = why
 	return nil
 }
 
@@ -137,7 +134,7 @@ func (c *Controller) observeSnapshot(ctx context.Context, w *activeMove, o *step
 		o.Source.Unusable = fmt.Sprintf("cluster %s cannot be asked now: %v", cluster, err)
 		return nil
 	}
-	if refused := w.refused[i]; refused != "" && !found.Refused {
+	if refused := w.claim(i).refused; refused != "" && !found.Refused {
 		found.Problem, found.Refused = refused, true
 	}
 	seen.Snapshot = found

@@ -79,7 +79,7 @@ func (c *Cluster) View(remote *v1alpha1.RemoteCluster, namespace string) steps.C
 		},
 		Since: c.since,
 	}
-	view.Usable, view.Reason, view.Message = c.verdict.usable()
+	view.Usable, _, view.Message = c.verdict.usable()
 	if c.connection != nil {
 		var seen bool
 		view.Mapped, seen = c.connection.mapped(namespace)

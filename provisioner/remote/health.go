@@ -31,6 +31,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/pkg/untrusted"
 )
 
@@ -631,18 +632,11 @@ func unwanted(self *v1alpha1.RemoteCluster, clusterUID, homeUID string, all []*v
 		if other.Name == self.Name || other.Status.ClusterUID != clusterUID {
 			continue
 		}
-		if older(other, self) {
+		if remotecluster.Older(other, self) {
 			return "Duplicate", fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other.Name)
 		}
 	}
 	return "", ""
-}
-
-func older(a, b *v1alpha1.RemoteCluster) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
 }
 
 // holdings returns what home has stored in a cluster.

@@ -70,7 +70,7 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	linker := links.Linker{Home: joined, Remotes: remotes, Objects: objects, Metrics: measured}
 	work, err := config.Workers(Shared{
-		Home: process.Client, HomeID: homeID, Informers: factory, Metrics: process.Metrics, Recorder: process.Recorder,
+		Home: process.Client, Informers: factory, Metrics: process.Metrics, Recorder: process.Recorder,
 		Links: linker,
 	})
 	if err != nil {
@@ -160,9 +160,8 @@ type Worker = session.Worker
 
 // Shared is what all workers of all sessions share.
 type Shared struct {
-	// Home is the home cluster, HomeID its ID.
-	Home   kubernetes.Interface
-	HomeID string
+	// Home is the home cluster.
+	Home kubernetes.Interface
 	// Informers watch the home cluster. Informers that workers ask for before it returns are
 	// started, and in sync before the first session begins.
 	Informers informers.SharedInformerFactory

@@ -24,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 	"github.com/lodestone-storage/lodestone/virtualnode/node"
 	"github.com/lodestone-storage/lodestone/virtualnode/session"
 )
@@ -150,7 +151,7 @@ func (r *Registry) unwanted(id, uid string) (reason, sentence string) {
 	}
 	for other, t := range r.workers {
 		object := r.object(other)
-		if other != id && t.uid == uid && self != nil && object != nil && older(object, self) {
+		if other != id && t.uid == uid && self != nil && object != nil && remotecluster.Older(object, self) {
 			return node.Duplicate, fmt.Sprintf("RemoteCluster %q already stands for this cluster: delete one of the two", other)
 		}
 	}
@@ -195,13 +196,6 @@ func (r *Registry) recordSecret(ctx context.Context, name string) *corev1.Secret
 		return nil
 	}
 	return &found.Items[0]
-}
-
-func older(a, b *v1alpha1.RemoteCluster) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.Name < b.Name
 }
 
 func (r *Registry) triggerAll() {

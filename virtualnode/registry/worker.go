@@ -161,11 +161,10 @@ func (w *clusterWorker) serve(ctx context.Context) error {
 
 // running is a session with all that works for it.
 type running struct {
-	session *session.Session
-	begun   time.Time
-	cancel  context.CancelFunc
-	done    chan struct{}
-	err     error // valid after done
+	begun  time.Time
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // valid after done
 }
 
 func (r *running) ended() bool {
@@ -223,7 +222,7 @@ func fingerprint(remote *v1alpha1.RemoteCluster, kubeconfig []byte) string {
 // end.
 func (w *clusterWorker) begin(ctx context.Context, s *session.Session) *running {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &running{session: s, begun: time.Now(), cancel: cancel, done: make(chan struct{})}
+	r := &running{begun: time.Now(), cancel: cancel, done: make(chan struct{})}
 	w.config.Endpoints.Use(w.id, s)
 	w.config.Metrics.began(w.id)
 	var mu sync.Mutex

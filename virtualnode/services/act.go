@@ -79,12 +79,12 @@ func (m *member) bring(ctx context.Context, at *place, k key, now seen, merged r
 	case ours && !wanted && (!open || len(lost) == 0):
 		// What stands for it goes with it.
 		err := imports.Delete(ctx, have.Name, only(have))
-		return sort("delete", "ServiceImport", have, err)
+		return settle("delete", "ServiceImport", have, err)
 	}
 	if !ours {
 		want := to.Import(k.name, merged)
 		if have, err = imports.Create(ctx, want, metav1.CreateOptions{}); err != nil {
-			return sort("create", "ServiceImport", want, err)
+			return settle("create", "ServiceImport", want, err)
 		}
 	}
 	derived := controller.Get[corev1.Service](at.services, namespace+"/"+rules.DerivedName(k.name))
@@ -95,7 +95,7 @@ func (m *member) bring(ctx context.Context, at *place, k key, now seen, merged r
 	if len(lost) == 0 {
 		if next, changed := rules.MergeImport(have, to.Import(k.name, merged), derived); changed {
 			if have, err = imports.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
-				return sort("update", "ServiceImport", next, err)
+				return settle("update", "ServiceImport", next, err)
 			}
 		}
 	}
@@ -108,17 +108,17 @@ func (m *member) bringService(ctx context.Context, have, want *corev1.Service) e
 	services := m.client.CoreV1().Services(want.Namespace)
 	if have == nil {
 		_, err := services.Create(ctx, want, metav1.CreateOptions{})
-		return sort("create", "Service", want, err)
+		return settle("create", "Service", want, err)
 	}
 	next, changed, replace := rules.MergeService(have, want)
 	switch {
 	case have.DeletionTimestamp != nil || !changed && !replace:
 		return nil
 	case replace:
-		return sort("delete", "Service", have, services.Delete(ctx, have.Name, only(have)))
+		return settle("delete", "Service", have, services.Delete(ctx, have.Name, only(have)))
 	}
 	_, err := services.Update(ctx, next, metav1.UpdateOptions{})
-	return sort("update", "Service", next, err)
+	return settle("update", "Service", next, err)
 }
 
 // bringSlices makes, changes and deletes the EndpointSlices of an import.
@@ -146,21 +146,21 @@ func (m *member) bringSlices(ctx context.Context, at *place, to rules.Destinatio
 			}
 		}
 		if want == nil {
-			errs = append(errs, sort("delete", "EndpointSlice", have, client.Delete(ctx, have.Name, only(have))))
+			errs = append(errs, settle("delete", "EndpointSlice", have, client.Delete(ctx, have.Name, only(have))))
 			continue
 		}
 		next, changed, replace := rules.MergeSlice(have, want)
 		switch {
 		case replace: // its deletion queues the name again
-			errs = append(errs, sort("delete", "EndpointSlice", have, client.Delete(ctx, have.Name, only(have))))
+			errs = append(errs, settle("delete", "EndpointSlice", have, client.Delete(ctx, have.Name, only(have))))
 		case changed:
 			_, err := client.Update(ctx, next, metav1.UpdateOptions{})
-			errs = append(errs, sort("update", "EndpointSlice", next, err))
+			errs = append(errs, settle("update", "EndpointSlice", next, err))
 		}
 	}
 	for _, want := range wanted {
 		_, err := client.Create(ctx, want, metav1.CreateOptions{})
-		errs = append(errs, sort("create", "EndpointSlice", want, err))
+		errs = append(errs, settle("create", "EndpointSlice", want, err))
 	}
 	return errors.Join(errs...)
 }
@@ -184,7 +184,7 @@ func (m *member) sayOfImport(ctx context.Context, have *mcs.ServiceImport, clust
 		return nil
 	}
 	_, err := m.api.Imports(have.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	return sort("write the status of", "ServiceImport", have, err)
+	return settle("write the status of", "ServiceImport", have, err)
 }
 
 // say writes the conditions of the cluster's own export, if it has one.
@@ -215,7 +215,7 @@ func (m *member) say(ctx context.Context, at *place, k key, now seen, merged rul
 		return nil
 	}
 	_, err := m.api.Exports(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if err := sort("write the status of", "ServiceExport", next, err); err != nil {
+	if err := settle("write the status of", "ServiceExport", next, err); err != nil {
 		return fmt.Errorf("in cluster %s: %w", m.ID, err)
 	}
 	return nil
@@ -226,8 +226,8 @@ func only(object metav1.Object) metav1.DeleteOptions {
 	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(object.GetUID())}}
 }
 
-// sort turns errors that would come again into refusals. What is gone needs no deletion, and no status.
-func sort(verb, kind string, object metav1.Object, err error) error {
+// settle turns errors that would come again into refusals. What is gone needs no deletion, and no status.
+func settle(verb, kind string, object metav1.Object, err error) error {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil || apierrors.IsNotFound(err) && verb != "create":

@@ -7,13 +7,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
@@ -27,12 +26,7 @@ func main() {
 	single := flag.Int("single", 21, "how many single pods are measured")
 	verbosity := flag.Int("v", 0, "log verbosity of the program under test")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *pods*largecluster.HomeClusters, *single, *verbosity); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-agent:", err)
-		os.Exit(1) //nolint:gocritic // everything is stopped by now
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, *pods*largecluster.HomeClusters, *single, *verbosity) })
 }
 
 func run(ctx context.Context, pods, single, verbosity int) error {

@@ -11,9 +11,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
@@ -28,24 +27,18 @@ func main() {
 	flag.IntVar(&other.pid, "rival-pid", 0, "its process, to read processor time from; 0: leave that out")
 	flag.StringVar(&other.annotation, "rival-annotation", "", "key=value of an annotation that it expects on pods and nodes")
 	flag.Parse()
-	var err error
-	if *yardstick {
-		err = measure.Serve(http.HandlerFunc(echo))
-	} else {
-		err = run(*rounds, *only, *extender, other)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-extender:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error {
+		if *yardstick {
+			return measure.Serve(ctx, http.HandlerFunc(echo))
+		}
+		return run(ctx, *rounds, *only, *extender, other)
+	})
 }
 
 // measurement takes one kind of measure, so many times.
 type measurement func(ctx context.Context, b *bench, rounds int) ([]measure.Result, error)
 
-func run(rounds int, only, extender string, other rival) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func run(ctx context.Context, rounds int, only, extender string, other rival) error {
 	b, err := newBench(ctx, extender)
 	if err != nil {
 		return err

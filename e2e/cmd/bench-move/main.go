@@ -12,14 +12,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/mover/samples"
 	"github.com/lodestone-storage/lodestone/e2e/store"
@@ -35,19 +34,14 @@ func main() {
 	flag.IntVar(&b.rounds, "rounds", 3, "how many times each measure is taken, but for the way through an object store")
 	only := flag.String("only", "", "take only some measures: whole, store, down or back, separated by commas; empty: all")
 	flag.Parse()
-	if err := run(&b, *only); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-move:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, &b, *only) })
 }
 
-func run(b *bench, only string) error {
+func run(ctx context.Context, b *bench, only string) error {
 	parts, err := b.parts(only)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	defer b.end()
 	if err := b.begin(ctx); err != nil {
 		return err

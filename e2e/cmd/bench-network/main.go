@@ -9,11 +9,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
 )
@@ -24,10 +23,7 @@ func main() {
 	flag.DurationVar(&b.while, "while", 2*time.Second, "how long bulk is sent each time")
 	flag.IntVar(&b.echoes, "echoes", 1000, "how many small messages are sent each time")
 	flag.Parse()
-	if err := b.run(); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-network:", err)
-		os.Exit(1)
-	}
+	command.Main(b.run)
 }
 
 type bench struct {
@@ -49,9 +45,7 @@ type way struct {
 // streams are how many connections send at once.
 var streams = []int{1, 4}
 
-func (b *bench) run() error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func (b *bench) run(ctx context.Context) error {
 	var results []measure.Result
 	for _, part := range []func(context.Context) ([]measure.Result, error){b.near, b.failover, b.far} {
 		some, err := part(ctx)

@@ -9,13 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
-	"syscall"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
@@ -39,13 +38,9 @@ func main() {
 	if *verbosity < 0 {
 		klog.SetLogger(logr.Discard())
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := run(ctx, *single, repeated{*burst, *rounds}, repeated{*large, *largeRounds}, repeated{*moves, *movesRounds}, *cached)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-provisioning:", err)
-		os.Exit(1) //nolint:gocritic // everything is stopped by now
-	}
+	command.Main(func(ctx context.Context) error {
+		return run(ctx, *single, repeated{*burst, *rounds}, repeated{*large, *largeRounds}, repeated{*moves, *movesRounds}, *cached)
+	})
 }
 
 // fast is a request rate at which kube-controller-manager holds nothing up. Its

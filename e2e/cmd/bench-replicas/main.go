@@ -11,16 +11,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/mover/samples"
 )
@@ -40,10 +39,7 @@ func main() {
 	flag.Int64Var(&b.size, "size", 1<<30, "how many bytes the file of the other volume has")
 	flag.StringVar(&b.only, "only", "", "measure only some: lodestone, rsync, restic, rclone or borg, separated by commas; empty: all")
 	flag.Parse()
-	if err := run(&b); err != nil {
-		fmt.Fprintln(os.Stderr, "bench-replicas:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, &b) })
 }
 
 // bench is what is measured.
@@ -137,7 +133,7 @@ const (
 	someOfLarge = "large file, 1 % of its pages changed"
 )
 
-func run(b *bench) (err error) {
+func run(ctx context.Context, b *bench) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("movers keep owners and modes, which takes root: run it as root")
 	}
@@ -145,8 +141,6 @@ func run(b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if b.work, err = os.MkdirTemp(b.dir, "bench-replicas-*"); err != nil {
 		return fmt.Errorf("make a folder for the volumes: %w", err)
 	}

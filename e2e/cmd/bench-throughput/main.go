@@ -10,13 +10,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
@@ -40,21 +39,15 @@ func main() {
 	instant := flag.Bool("instant", false, "be the extender that answers at once, in a process of its own, until the input ends")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
-	var err error
-	if *instant {
-		err = measure.Serve(http.HandlerFunc(answerInstantly))
-	} else {
-		err = run(o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-throughput:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error {
+		if *instant {
+			return measure.Serve(ctx, http.HandlerFunc(answerInstantly))
+		}
+		return run(ctx, o)
+	})
 }
 
-func run(o options) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func run(ctx context.Context, o options) error {
 	b, err := newBed(ctx, o)
 	if err != nil {
 		return err

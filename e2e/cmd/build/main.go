@@ -6,21 +6,14 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
+	"github.com/lodestone-storage/lodestone/e2e/command"
 )
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	cancel()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "build:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:]) })
 }
 
 func run(ctx context.Context, names []string) error {

@@ -11,15 +11,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/crash"
 )
 
@@ -35,16 +34,11 @@ func main() {
 	keep := flag.Bool("keep-logs", false, "keep the logs of all programs")
 	flag.Parse()
 	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	o := crash.Options{Flows: list(*flows), Sample: *sample, Most: *most, AtOnce: *atOnce}
 	for _, fault := range list(*faults) {
 		o.Faults = append(o.Faults, crash.Fault(fault))
 	}
-	if err := run(ctx, o, *one, *moves, *keep); err != nil {
-		fmt.Fprintln(os.Stderr, "crash:", err)
-		os.Exit(1) //nolint:gocritic // everything is stopped by now
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, o, *one, *moves, *keep) })
 }
 
 func list(text string) []string {

@@ -10,23 +10,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/mover/cases"
 	"github.com/lodestone-storage/lodestone/e2e/mover/harness"
 	"github.com/lodestone-storage/lodestone/e2e/mover/peers"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "move-cases:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
 // candidates are the engines to try, if they are installed.

@@ -12,14 +12,13 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/largecluster"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 )
@@ -35,15 +34,10 @@ func main() {
 	flag.IntVar(&s.claims, "claims", 10_000, "how many claims the cluster has")
 	flag.IntVar(&s.workers, "workers", 4, "how many requests are made at once")
 	flag.Parse()
-	if err := run(&s); err != nil {
-		fmt.Fprintln(os.Stderr, "soak-extender:", err)
-		os.Exit(1)
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, &s) })
 }
 
-func run(s *soak) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func run(ctx context.Context, s *soak) error {
 	directory, err := os.MkdirTemp("", "soak-extender-")
 	if err != nil {
 		return fmt.Errorf("make a directory: %w", err)

@@ -11,13 +11,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/soak"
 )
 
@@ -40,12 +39,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
 	}
 	klog.SetLogger(logr.Discard())
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "soak-provisioner:", err)
-		os.Exit(1) //nolint:gocritic // everything is stopped by now
-	}
+	command.Main(func(ctx context.Context) error { return run(ctx, o) })
 }
 
 func run(ctx context.Context, o soak.Options) error {

@@ -79,7 +79,7 @@ func cluster(id string, alter func(*steps.Cluster)) change {
 
 func unreachable(id string, since time.Duration) change {
 	return cluster(id, func(c *steps.Cluster) {
-		c.Usable, c.Seen, c.Reason, c.Message, c.Since = false, false, "NotReachable", "no answer", now.Add(-since)
+		c.Usable, c.Seen, c.Message, c.Since = false, false, "no answer", now.Add(-since)
 	})
 }
 

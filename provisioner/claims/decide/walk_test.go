@@ -338,7 +338,7 @@ func (w *world) observe() steps.Observation {
 			c.Offered[i].Provisioner = driver
 		}
 		if s := w.sites[id]; s != nil && s.noticed {
-			c.Usable, c.Seen, c.Reason, c.Message, c.Since = false, false, "NotReachable", "no answer", s.since
+			c.Usable, c.Seen, c.Message, c.Since = false, false, "no answer", s.since
 		}
 		return c
 	}

@@ -134,11 +134,10 @@ type Backing struct {
 // Cluster is the state of one cluster.
 type Cluster struct {
 	route.ClusterClasses
-	// Usable says whether requests may be sent; Reason and Message say why not, Since since
-	// when.
-	Usable          bool
-	Reason, Message string
-	Since           time.Time
+	// Usable says whether requests may be sent; Message says why not, Since since when.
+	Usable  bool
+	Message string
+	Since   time.Time
 	// Mapped is the state of the namespace there that belongs to the claim's.
 	Mapped Mapped
 	// Seen is false while the cache does not have all backing claims of the namespace that
