@@ -169,6 +169,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 			`"reachedAs": "100.64.0.0/16"}]}`, "each podCIDR of podTranslations is one of podCIDRs"},
 		{"RemoteCluster", `{"podNetwork": "Routed", "homePodTranslations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]}`,
 			"podTranslations and homePodTranslations need podNetwork Fabric"},
+		{"RemoteCluster", `{"podCarrier": "Pigeon"}`, "supported values"},
 		{"RemoteCluster", `{"podTransit": "Maybe"}`, "supported values"},
 		{"RemoteCluster", `{"podBandwidthLimit": 65535}`, "at least 64Ki"},
 		{"RemoteCluster", `{"podBandwidthLimit": "-5Mi"}`, "at least 64Ki"},

@@ -62,7 +62,7 @@ func (l *Lab) run(n *Node, args ...string) (*Agent, error) {
 	a.command.Stdout, a.command.Stderr = &a.log, &a.log
 	a.command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user},
 		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
-	if err := n.Start(a.command); err != nil {
+	if err := n.start(a.command); err != nil {
 		return nil, fmt.Errorf("start lodestone-network on %s: %w", n.Name, err)
 	}
 	go func() {
@@ -132,6 +132,13 @@ func (l *Lab) Keys() error {
 		if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
 			return err
 		}
+		if a, err = l.run(n, "key", "--wireguard", "--state="+n.dir); err != nil {
+			return err
+		}
+		<-a.done
+		if err := n.wireGuard.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -155,8 +162,14 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 		for _, n := range other.Nodes {
 			if n.Gateway {
 				g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
+				if l.WireGuard {
+					r.Carrier, g.WireGuard = site.WireGuard, &lane.WireGuardEnd{Key: n.wireGuard}
+				}
 				if other != l.Home {
 					g.Address = n.Address.String() + ":7473"
+					if l.WireGuard {
+						g.WireGuard.Port = 7477
+					}
 				}
 				r.Gateways = append(r.Gateways, g)
 			}

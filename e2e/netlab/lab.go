@@ -32,6 +32,8 @@ type Lab struct {
 	East *Cluster
 	// Transit: home carries between west and east what their first pods send to each other.
 	Transit bool
+	// WireGuard is to carry packets between the gateways.
+	WireGuard bool
 
 	dir, program string
 	made         []*Namespace
@@ -77,9 +79,10 @@ type Node struct {
 	// Agent is nil while it does not run.
 	Agent *Agent
 
-	key     lane.Key
-	dir     string
-	cluster *Cluster
+	key       lane.Key
+	wireGuard lane.WireGuardKey
+	dir       string
+	cluster   *Cluster
 }
 
 // Pod is a pod.
@@ -98,6 +101,8 @@ type Settings struct {
 	Three bool
 	// Transit: home carries between the other two, once they are joined.
 	Transit bool
+	// WireGuard is to carry packets between the gateways, once they are joined.
+	WireGuard bool
 	// Strict: nodes filter by the reverse path.
 	Strict bool
 	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
@@ -112,7 +117,7 @@ const user = 65532
 
 // New makes the clusters, without agents.
 func New(ctx context.Context, settings Settings) (l *Lab, err error) {
-	l = &Lab{Transit: settings.Transit}
+	l = &Lab{Transit: settings.Transit, WireGuard: settings.WireGuard}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -268,11 +273,10 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 	n := &Node{Namespace: namespace, Gateway: index > 0, cluster: c, dir: filepath.Join(l.dir, name),
 		Address: netip.AddrFrom4([4]byte{172, 30, byte(number), byte(10 + index)}),
 		Range:   netip.PrefixFrom(netip.AddrFrom4([4]byte{10, c.Ranges[0].Addr().As4()[1], byte(index), 0}), 24)}
-	if err := os.MkdirAll(n.dir, 0o700); err != nil {
-		return nil, err
-	}
-	if err := os.Chown(n.dir, user, user); err != nil {
-		return nil, err
+	for _, dir := range []string{n.dir, n.run(), n.sockets()} {
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chown(dir, user, user)); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.plug("eth0", n.Address.String()+"/24"); err != nil {
 		return nil, err

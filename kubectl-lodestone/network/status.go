@@ -309,14 +309,15 @@ func laneTable(networks Networks, now time.Time) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		cli.Column("Cluster", false), cli.Column("Gateway", false), cli.Column("To", false), cli.Column("Up", false),
 		cli.Column("Connections", false), cli.Column("Latency", false), cli.Column("MTU", false), cli.Column("Sent", false),
-		cli.Column("Received", false), cli.Column("Since", false), cli.Column("Control", true), cli.Column("Written", true),
+		cli.Column("Received", false), cli.Column("Since", false), cli.Column("Carrier", true), cli.Column("Control", true),
+		cli.Column("Written", true),
 	}}
 	for _, n := range networks.Clusters {
 		for _, g := range n.Gateways {
 			for _, l := range g.Lanes {
 				row := []any{n.Name, g.Name, l.Gateway, truth(l.Up), l.Connections, took(l.RoundTripMicroseconds), size(l.MTU),
-					rate(l.SentBytesPerSecond), rate(l.ReceivedBytesPerSecond), since(&l.Since, now), cli.OrNone(l.CongestionControl),
-					since(&g.RenewTime, now)}
+					rate(l.SentBytesPerSecond), rate(l.ReceivedBytesPerSecond), since(&l.Since, now), cli.OrNone(string(l.Carrier)),
+					cli.OrNone(l.CongestionControl), since(&g.RenewTime, now)}
 				if g.Silent {
 					row = append(padded(len(table.ColumnDefinitions)-1, n.Name, g.Name, l.Gateway, "Unknown"), since(&g.RenewTime, now))
 				}

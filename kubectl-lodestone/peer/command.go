@@ -24,6 +24,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/discovery"
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
@@ -143,6 +144,7 @@ type Options struct {
 	PodSecurity                     string
 	Namespaces                      []string
 	PodNetwork, Strategy            string
+	PodCarrier                      string
 	PodCIDRs, HomePodCIDRs          []string
 	PodTranslations                 map[string]string
 	HomePodTranslations             map[string]string
@@ -207,6 +209,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"'shop-*'; default: those that end in - and home's ID")
 	flags.StringVar(&o.PodNetwork, "pod-network", o.PodNetwork, "Routed where pods of the two clusters reach each other's addresses, "+
 		"Fabric to have Lodestone's network program join those of offloaded namespaces, else Isolated; default: Isolated")
+	flags.StringVar(&o.PodCarrier, "pod-carrier", o.PodCarrier, "with --pod-network Fabric, what carries packets between the clusters: TLS, "+
+		"or WireGuard where the kernels have it; default: TLS")
 	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "with --pod-network Routed or Fabric, ranges from which pods there have their "+
 		"addresses, such as 10.244.0.0/16: no others are taken over")
 	flags.StringSliceVar(&o.HomePodCIDRs, "home-pod-cidrs", o.HomePodCIDRs, "with --pod-network Fabric, ranges from which pods at home have "+
@@ -258,6 +262,7 @@ func (o *Options) Complete() (err error) {
 	oneOf("for", o.For, "both", "home", "remote")
 	oneOf("pod-security", o.PodSecurity, "", "privileged", "baseline", "restricted")
 	oneOf("pod-network", o.PodNetwork, "", string(v1alpha1.Isolated), string(v1alpha1.Routed), string(v1alpha1.Fabric))
+	oneOf("pod-carrier", o.PodCarrier, "", string(networkv1alpha1.TLS), string(networkv1alpha1.WireGuard))
 	oneOf("virtual-node", o.VirtualNode, "", string(v1alpha1.VirtualNodeEnabled), string(v1alpha1.VirtualNodeDisabled))
 	oneOf("namespace-strategy", o.Strategy, "", string(v1alpha1.SameName), string(v1alpha1.Suffixed))
 	switch {

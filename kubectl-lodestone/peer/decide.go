@@ -342,6 +342,9 @@ func (p *Plan) chooseTerms(o Options, s Situation) error {
 	if len(o.PodTranslations)+len(o.HomePodTranslations) > 0 && p.network(o) != v1alpha1.Fabric {
 		return cli.Misuse("--pod-translations and --home-pod-translations are for --pod-network Fabric: give that too, or leave them out")
 	}
+	if o.PodCarrier != "" && p.network(o) != v1alpha1.Fabric {
+		return cli.Misuse("--pod-carrier is for --pod-network Fabric: give that too, or leave it out")
+	}
 	if len(o.HomePodCIDRs) > 0 && p.network(o) != v1alpha1.Fabric {
 		return cli.Misuse("--home-pod-cidrs is for --pod-network Fabric: give that too, or leave it out")
 	}

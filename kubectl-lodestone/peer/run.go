@@ -349,6 +349,9 @@ func (p Plan) remoteCluster(o Options, remoteUID string) *v1alpha1.RemoteCluster
 	if o.PodNetwork != "" {
 		want.Spec.PodNetwork = v1alpha1.PodNetwork(o.PodNetwork)
 	}
+	if o.PodCarrier != "" {
+		want.Spec.PodCarrier = networkv1alpha1.Carrier(o.PodCarrier)
+	}
 	if len(o.PodCIDRs) > 0 {
 		want.Spec.PodCIDRs = o.PodCIDRs
 	}

@@ -115,3 +115,13 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 	err := plan.chooseTerms(Options{PodNetwork: "Routed", PodTranslations: map[string]string{kind: "10.9.0.0/16"}}, Situation{})
 	require.ErrorContains(t, err, "are for --pod-network Fabric")
 }
+
+func TestTheCarrierIsThatOfTheFabricAndStays(t *testing.T) {
+	plan := Plan{Name: "west"}
+	err := plan.chooseTerms(Options{PodNetwork: "Routed", PodCarrier: "WireGuard"}, Situation{})
+	require.ErrorContains(t, err, "--pod-carrier is for --pod-network Fabric")
+	plan.Remote = plan.remoteCluster(Options{PodNetwork: "Fabric", PodCarrier: "WireGuard"}, westUID)
+	assert.Equal(t, networkv1alpha1.WireGuard, plan.Remote.Spec.PodCarrier)
+	assert.Equal(t, networkv1alpha1.WireGuard, plan.remoteCluster(Options{}, westUID).Spec.PodCarrier, "without the flag it stays")
+	assert.Equal(t, networkv1alpha1.TLS, plan.remoteCluster(Options{PodCarrier: "TLS"}, westUID).Spec.PodCarrier)
+}

@@ -33,6 +33,8 @@ type Settings struct {
 	State string
 	// Listen is where other clusters' gateways dial; empty: nowhere.
 	Listen string
+	// WireGuardPort is the first UDP port at which a gateway listens for WireGuard; 0: it has none.
+	WireGuardPort int
 	// Connections is how many TLS connections a lane has.
 	Connections int
 	// Told returns what the node is told, and has changed when that differs from last time.
@@ -51,6 +53,8 @@ type Report struct {
 	MTU int
 	// Lanes are the ways to gateways of other clusters, by the name of the cluster.
 	Lanes map[string][]lane.Status
+	// WireGuard is this gateway's end of it in the lanes that have one, by the name of the cluster.
+	WireGuard map[string]lane.WireGuardEnd
 }
 
 const (
@@ -78,6 +82,8 @@ type agent struct {
 	site *site.Site // nil: it is told nothing yet
 	mtu  int
 	via  map[string]string
+	// said is why TLS carries packets to a cluster, by its name, where WireGuard is asked for.
+	said map[string]string
 
 	mu    sync.Mutex
 	lanes map[string]lane.Lane // only Run changes it
@@ -105,7 +111,7 @@ func Run(ctx context.Context, settings Settings) error {
 		if a.site != nil && time.Now().After(settled) {
 			in := a.input(ctx)
 			if done == nil || !reflect.DeepEqual(in, *done) || time.Now().After(next) {
-				all := done == nil || done.Site != in.Site || time.Now().After(next)
+				all := done == nil || done.Site != in.Site || !sameDevices(done.Lanes, in.Lanes) || time.Now().After(next)
 				if all {
 					next = time.Now().Add(again)
 					if err := a.keepLanes(ctx); err != nil {
@@ -120,7 +126,9 @@ func Run(ctx context.Context, settings Settings) error {
 			}
 		}
 		if a.site != nil && time.Since(reported) >= often {
-			a.Report(a.report())
+			report := a.report()
+			a.say(ctx, report)
+			a.Report(report)
 			reported = time.Now()
 		}
 		select {
@@ -137,7 +145,48 @@ func (a *agent) report() *Report {
 	if self == nil || !self.Gateway {
 		return nil
 	}
-	return &Report{MTU: a.mtu, Lanes: a.statuses()}
+	r := &Report{MTU: a.mtu, Lanes: a.statuses(), WireGuard: map[string]lane.WireGuardEnd{}}
+	for name, l := range a.lanes {
+		if end := l.End(); end != nil {
+			r.WireGuard[name] = *end
+		}
+	}
+	return r
+}
+
+// say has the log say what carries packets, where WireGuard is asked for, when that changes.
+func (a *agent) say(ctx context.Context, report *Report) {
+	said := map[string]string{}
+	for _, r := range a.site.Remotes {
+		w := plan.WireGuard(plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu}, r, a.WireGuardPort)
+		if report == nil || w == nil {
+			continue
+		}
+		up, why := false, w.Instead
+		for _, s := range report.Lanes[r.Name] {
+			if s.Peer == w.Peer {
+				up, why = s.WireGuard, s.Instead
+			}
+		}
+		if !up && why == "" {
+			continue // nobody knows yet
+		}
+		before, ok := a.said[r.Name]
+		said[r.Name] = why
+		switch {
+		case ok && before == why:
+		case up:
+			klog.FromContext(ctx).Info("WireGuard carries packets", "cluster", r.Name, "gateway", w.Peer)
+		default:
+			klog.FromContext(ctx).Info("TLS carries packets, and not WireGuard", "cluster", r.Name, "reason", why)
+		}
+	}
+	a.said = said
+}
+
+// sameDevices says that packets may come by the same links.
+func sameDevices(a, b map[string]plan.Lane) bool {
+	return maps.EqualFunc(a, b, func(a, b plan.Lane) bool { return slices.Equal(a.Devices, b.Devices) })
 }
 
 // statuses are those of all lanes.
@@ -167,10 +216,10 @@ func (a *agent) apply(ctx context.Context, in plan.Input, all bool) bool {
 	return true
 }
 
-// stop ends what takes part; what is in the kernel stays, but for lanes.
+// stop ends what takes part; what is in the kernel stays, but for lanes over TLS.
 func (a *agent) stop() {
 	for _, l := range a.lanes {
-		_ = l.Close()
+		_ = l.Release()
 	}
 	if a.server != nil {
 		_ = a.server.Close()
@@ -249,9 +298,15 @@ func (a *agent) keepLanes(ctx context.Context) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	if err := a.filter(plan.Make(plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu})); err != nil {
+	in := plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu}
+	if err := a.filter(plan.Make(in)); err != nil {
 		klog.FromContext(ctx).Error(err, "No lane is open while packet filters cannot be set: it is tried again")
 		a.closeLanes(func(string) bool { return true })
+		for name := range wanted { // one of an agent before this one may still be there
+			if err := lane.RemoveLink(plan.WireGuardDevice(name)); err != nil {
+				klog.FromContext(ctx).Error(err, "A lane over WireGuard is still open")
+			}
+		}
 		return nil
 	}
 	if a.server == nil {
@@ -270,16 +325,17 @@ func (a *agent) keepLanes(ctx context.Context) error {
 				return err
 			}
 			a.mu.Lock()
-			a.lanes[name] = trunk
+			a.lanes[name] = lane.NewDual(trunk, plan.WireGuardDevice(name), a.State)
 			a.mu.Unlock()
 		}
 		var peers []lane.Peer
 		for _, g := range r.Gateways {
-			peers = append(peers, lane.Peer{Name: g.Name, Address: g.Address, Keys: g.Keys})
+			peers = append(peers, lane.Peer{Name: g.Name, Address: g.Address, Keys: g.Keys, WireGuard: g.WireGuard})
 		}
 		a.lanes[name].Limit(r.Limit)
 		a.lanes[name].Translate(r.Translations)
 		a.lanes[name].Set(peers)
+		a.lanes[name].Carry(plan.WireGuard(in, r, a.WireGuardPort))
 	}
 	return nil
 }
@@ -298,9 +354,10 @@ func (a *agent) closeLanes(which func(name string) bool) {
 
 // input is what the plan is made from now.
 func (a *agent) input(ctx context.Context) plan.Input {
-	in := plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu, Lanes: map[string]bool{}, Via: map[string]string{}}
+	in := plan.Input{Site: a.site, Self: a.Self, MTU: a.mtu, Lanes: map[string]plan.Lane{}, Via: map[string]string{},
+		Silent: map[string]bool{}}
 	for name, l := range a.lanes {
-		in.Lanes[name] = l.Up()
+		in.Lanes[name] = plan.Lane{Up: l.Up(), Device: l.Device(), Devices: l.Devices()}
 	}
 	for _, r := range a.site.Remotes {
 		if a.prober == nil {
@@ -309,6 +366,7 @@ func (a *agent) input(ctx context.Context) plan.Input {
 		via := plan.Choose(a.site, a.Self, r.Name, a.via[r.Name], func(gateway string) bool { return a.prober.Answers(gateway, r.Name) })
 		if via != "" {
 			in.Via[r.Name] = via
+			in.Silent[r.Name] = !a.prober.Answers(via, r.Name)
 		}
 	}
 	for name, via := range in.Via {
@@ -321,10 +379,10 @@ func (a *agent) input(ctx context.Context) plan.Input {
 }
 
 // announce has the lanes that are up be told to nodes that ask.
-func (a *agent) announce(lanes map[string]bool) {
+func (a *agent) announce(lanes map[string]plan.Lane) {
 	var up []string
-	for name, is := range lanes {
-		if is {
+	for name, l := range lanes {
+		if l.Up {
 			up = append(up, name)
 		}
 	}

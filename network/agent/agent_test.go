@@ -23,6 +23,7 @@ type open struct {
 func (o *open) Limit(int64)                          {}
 func (o *open) Translate(remotecluster.Translations) {}
 func (o *open) Set([]lane.Peer)                      { o.set() }
+func (o *open) Carry(*lane.WireGuard)                {}
 
 func (o *open) Close() error {
 	o.closed()

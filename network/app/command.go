@@ -43,11 +43,20 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	cmd.AddCommand(program.Complete(remove, logs, func() error { return nil }, func(context.Context) error { return apply.Remove() }))
 
 	var state string
+	var wireGuard bool
 	key := &cobra.Command{
 		Use:   "key",
 		Short: "Print the public key of this gateway, and make it first if there is none",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if wireGuard {
+				private, err := lane.LoadWireGuardKey(state)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), private.Public())
+				return err
+			}
 			identity, err := lane.LoadIdentity(state)
 			if err != nil {
 				return err
@@ -57,6 +66,7 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 		},
 	}
 	key.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
+	key.Flags().BoolVar(&wireGuard, "wireguard", wireGuard, "print the public key for WireGuard, not that for TLS")
 	cmd.AddCommand(key)
 	return cmd
 }

@@ -32,6 +32,7 @@ type Options struct {
 	Site        string
 	State       string
 	Listen      string
+	WireGuard   int
 	Connections int
 	HTTPAddress string
 	Logs        *logsapi.LoggingConfiguration
@@ -71,7 +72,7 @@ func (a *access) config(agent string) (*rest.Config, error) {
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, Listen: ":7473", Connections: 4,
+	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, Listen: ":7473", WireGuard: 7477, Connections: 4,
 		HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
 }
 
@@ -83,6 +84,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"objects of the cluster")
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
+	flags.IntVar(&o.WireGuard, "wireguard-port", o.WireGuard, "UDP port at which a gateway listens for WireGuard of another cluster whose "+
+		"carrier that is, and those after it where several dial; 0: it has no WireGuard")
 	flags.IntVar(&o.Connections, "connections", o.Connections, "how many connections a gateway has to each gateway of another cluster")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
 	logsapi.AddFlags(o.Logs, flags)
@@ -102,6 +105,9 @@ func (o *Options) Validate() error {
 	if !filepath.IsAbs(o.State) {
 		errs = append(errs, fmt.Errorf("--state=%q is not the absolute path of a directory", o.State))
 	}
+	if o.WireGuard < 0 || o.WireGuard > 65000 {
+		errs = append(errs, fmt.Errorf("--wireguard-port=%d: give 1 to 65000, or 0 for none", o.WireGuard))
+	}
 	if o.Connections < 1 || o.Connections > 64 {
 		errs = append(errs, fmt.Errorf("--connections=%d: give 1 to 64", o.Connections))
 	}
@@ -119,8 +125,8 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	settings := agent.Settings{Self: o.Node, State: o.State, Listen: o.Listen, Connections: o.Connections, Ready: probes.Ready,
-		Metrics: metrics, Report: func(*agent.Report) {}}
+	settings := agent.Settings{Self: o.Node, State: o.State, Listen: o.Listen, WireGuardPort: o.WireGuard, Connections: o.Connections,
+		Ready: probes.Ready, Metrics: metrics, Report: func(*agent.Report) {}}
 	if o.Site != "" {
 		settings.Told = (&file{path: o.Site}).read
 		return agent.Run(ctx, settings)

@@ -21,6 +21,7 @@ import (
 	"github.com/lodestone-storage/lodestone/network/agent"
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 	"github.com/lodestone-storage/lodestone/network/lane"
+	"github.com/lodestone-storage/lodestone/network/site"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -113,9 +114,12 @@ func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink,
 	}
 	own := networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: r.self, Address: r.address(r.watch.Node(r.self)),
 		Keys: []string{identity.Key.String()}, MTU: int32(last.MTU)}}
+	if end, has := last.WireGuard[r.watch.remoteName(link)]; has {
+		own.WireGuard = &networkv1alpha1.WireGuardEnd{PublicKey: end.Key.String(), Port: int32(end.Port)}
+	}
 	key, now := KeyOf(link), &sample{time.Now(), last.Lanes[r.watch.remoteName(link)]}
 	before := r.written[key]
-	own.Lanes, own.RenewTime = lanes(now, before, podMTU(last.MTU, link)), metav1.NewTime(now.at.Truncate(time.Second))
+	own.Lanes, own.RenewTime = lanes(now, before, podMTU(last.MTU, link, verdict.WireGuard)), metav1.NewTime(now.at.Truncate(time.Second))
 	wanted := link.DeepCopy()
 	wanted.Status = statusOf(link, verdict, own, r.watch.Gateways())
 	if before != nil && now.at.Sub(before.at) < rest && equality.Semantic.DeepEqual(unmeasured(wanted.Status), unmeasured(link.Status)) {
@@ -135,14 +139,18 @@ func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink,
 }
 
 // podMTU is that of pods on both sides of a link.
-func podMTU(here int, link *networkv1alpha1.NetworkLink) int {
+func podMTU(here int, link *networkv1alpha1.NetworkLink, wireGuard bool) int {
 	there := 0
 	for _, g := range link.Spec.Gateways {
 		if g.MTU != 0 && (there == 0 || int(g.MTU) < there) {
 			there = int(g.MTU)
 		}
 	}
-	return plan.PodMTU(here, there)
+	remote := site.Remote{MTU: there}
+	if wireGuard {
+		remote.Carrier = site.WireGuard
+	}
+	return plan.LaneMTU(here, remote)
 }
 
 // address is host:port at which other clusters' gateways reach this one, empty if they do not.
@@ -165,7 +173,11 @@ func lanes(now, before *sample, mtu int) (told []networkv1alpha1.LaneStatus) {
 	for _, s := range now.lanes {
 		l := networkv1alpha1.LaneStatus{Gateway: s.Peer, Up: s.Up, Since: metav1.NewTime(s.Since.Truncate(time.Second)),
 			Connections: int32(s.Connections), RoundTripMicroseconds: s.RTT.Microseconds(), MTU: int32(mtu),
+			Carrier: networkv1alpha1.TLS, CarrierMessage: sentence.Plain(s.Instead, networkv1alpha1.MaxMessage),
 			CongestionControl: s.Congestion, Message: sentence.Plain(s.Problem, networkv1alpha1.MaxMessage)}
+		if s.WireGuard {
+			l.Carrier = networkv1alpha1.WireGuard
+		}
 		if before != nil {
 			l.SentBytesPerSecond, l.ReceivedBytesPerSecond = rates(now, before, s)
 		}

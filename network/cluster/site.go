@@ -51,6 +51,8 @@ type Verdict struct {
 	Ranges remotecluster.PodRanges
 	// Translations are of pods here, as the other cluster reaches them.
 	Translations remotecluster.Translations
+	// WireGuard: it is to carry packets, where it can.
+	WireGuard bool
 	// Transit is what becomes of other clusters that are to be reached from the one of the link, or by its gateways.
 	Transit []networkv1alpha1.TransitStatus
 }
@@ -91,14 +93,14 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 				verdict = Verdict{Reason: "Unusable", Message: strings.ReplaceAll(err.Error(), "\n", "; ")}
 				break
 			}
-			message := "this cluster takes part" + translated(remote.Translations)
+			message := "this cluster takes part" + translated(remote.Translations) + carrier(&remote)
 			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
 			if link.Namespace != o.Namespace {
 				verdict.Transit = addBehind(s, o.Homes[remote.Name], link)
 			}
 		}
 		verdict.Message += leftOut(left)
-		verdict.Ranges, verdict.Translations = remote.Ranges, remote.Translations
+		verdict.Ranges, verdict.Translations, verdict.WireGuard = remote.Ranges, remote.Translations, remote.Carrier == site.WireGuard
 		verdicts[KeyOf(link)] = verdict
 	}
 	addTransit(s, o, verdicts, away)
@@ -198,6 +200,9 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	if remote.Ranges = ranges; limit != nil {
 		remote.Limit = limit.Value()
 	}
+	if link.Spec.Carrier == networkv1alpha1.WireGuard {
+		remote.Carrier = site.WireGuard
+	}
 	for _, g := range link.Spec.Gateways {
 		gateway := site.Gateway{Name: g.Name}
 		if own { // home dials; a home cluster cannot have the nodes of this one dial anybody
@@ -207,6 +212,12 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 			var key lane.Key
 			if key.UnmarshalText([]byte(text)) == nil {
 				gateway.Keys = append(gateway.Keys, key)
+			}
+		}
+		if w := g.WireGuard; w != nil {
+			end := lane.WireGuardEnd{Port: uint16(w.Port)}
+			if end.Key.UnmarshalText([]byte(w.PublicKey)) == nil {
+				gateway.WireGuard = &end
 			}
 		}
 		if len(gateway.Keys) == 0 || own && gateway.Address == "" {
@@ -238,4 +249,12 @@ func translated(pods remotecluster.Translations) (text string) {
 			one.ReachedAs)
 	}
 	return text
+}
+
+// carrier says why WireGuard does not carry packets though it is to, as far as that is not for a single gateway to say; empty: it may.
+func carrier(remote *site.Remote) string {
+	if why := remote.InsteadOfWireGuard(); why != "" && remote.Carrier == site.WireGuard {
+		return "; TLS carries packets, and not WireGuard: " + why
+	}
+	return ""
 }

@@ -294,10 +294,11 @@ func TestAGatewayTellsWhatItMeasured(t *testing.T) {
 		{Peer: "w1", Up: true, Since: began, Connections: 4, RTT: 1500 * time.Microsecond, Sent: 41000, Received: 500, Congestion: "bbr"},
 		{Peer: "w2", Sent: 10, Problem: "it has not yet answered"}, {Peer: "w3", Sent: 10}}}
 	l := home().Links[0]
-	assert.Equal(t, 1450-36, podMTU(1500, l), "the smaller network counts, less the tunnel's headers")
-	told := lanes(now, before, podMTU(1500, l))
+	assert.Equal(t, 1450-36, podMTU(1500, l, false), "the smaller network counts, less the tunnel's headers")
+	told := lanes(now, before, podMTU(1500, l, false))
 	assert.Equal(t, networkv1alpha1.LaneStatus{Gateway: "w1", Up: true, Since: metav1.NewTime(began), Connections: 4,
-		RoundTripMicroseconds: 1500, SentBytesPerSecond: 4000, ReceivedBytesPerSecond: 50, MTU: 1414, CongestionControl: "bbr"}, told[0])
+		RoundTripMicroseconds: 1500, SentBytesPerSecond: 4000, ReceivedBytesPerSecond: 50, MTU: 1414, Carrier: networkv1alpha1.TLS,
+		CongestionControl: "bbr"}, told[0])
 	assert.Zero(t, told[1].SentBytesPerSecond, "it counts from zero again")
 	assert.Zero(t, told[2].SentBytesPerSecond, "it was not there before")
 	assert.Zero(t, lanes(now, nil, 0)[0].SentBytesPerSecond)
@@ -331,4 +332,30 @@ func TestAGatewayWritesItsOwnEntryAndDropsThoseOfNodesThatAreNone(t *testing.T) 
 	assert.Len(t, status.Probes, 1, "what pods have written stays")
 	assert.Equal(t, metav1.ConditionTrue, status.Conditions[0].Status)
 	assert.EqualValues(t, 3, status.ObservedGeneration)
+}
+
+func TestWireGuardCarriesWhereHomeSaysSo(t *testing.T) {
+	end := &networkv1alpha1.WireGuardEnd{PublicKey: key, Port: 7477}
+	o := home()
+	o.Links[0].Spec.Carrier, o.Links[0].Spec.Gateways[0].WireGuard = networkv1alpha1.WireGuard, end
+	s, verdicts := Make(o)
+	assert.Equal(t, site.WireGuard, s.Remotes[0].Carrier)
+	assert.Equal(t, &lane.WireGuardEnd{Port: 7477}, s.Remotes[0].Gateways[0].WireGuard)
+	assert.Equal(t, "this cluster takes part", verdicts[KeyOf(o.Links[0])].Message)
+	assert.Equal(t, 1370, podMTU(1500, o.Links[0], verdicts[KeyOf(o.Links[0])].WireGuard))
+
+	end.PublicKey = "x"
+	s, _ = Make(o)
+	assert.Nil(t, s.Remotes[0].Gateways[0].WireGuard, "a key that is none is nobody's")
+
+	o.Links[0].Spec.BandwidthLimit = ptr.To(resource.MustParse("50Mi"))
+	_, verdicts = Make(o)
+	assert.True(t, verdicts[KeyOf(o.Links[0])].Accepted)
+	assert.Equal(t, "this cluster takes part; TLS carries packets, and not WireGuard: there is a bandwidth limit here, which WireGuard does "+
+		"not keep", verdicts[KeyOf(o.Links[0])].Message)
+
+	told := lanes(&sample{time.Now(), []lane.Status{{Peer: "w1", WireGuard: true}, {Peer: "w2", Instead: "it stands by"}}}, nil, 1420)
+	assert.Equal(t, networkv1alpha1.WireGuard, told[0].Carrier)
+	assert.Equal(t, networkv1alpha1.TLS, told[1].Carrier)
+	assert.Equal(t, "it stands by", told[1].CarrierMessage)
 }

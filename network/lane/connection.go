@@ -29,6 +29,8 @@ const (
 type connection struct {
 	peer string
 	key  Key
+	// beside is what both sides say of the WireGuard between the two gateways.
+	beside *beside
 	// congestion is what controls its rate.
 	congestion string
 	tcp        *net.TCPConn
@@ -149,8 +151,11 @@ func (c *connection) run(changed func(), deliver func([]byte) error) error {
 			if kind == kindPacket {
 				c.received.Add(uint64(len(content)))
 				err = deliver(content)
-			} else if by := content[0] == 1; c.heardBy.Swap(by) != by {
-				changed()
+			} else {
+				c.beside.said(content[0]&tickBeside != 0)
+				if by := content[0]&tickHears != 0; c.heardBy.Swap(by) != by {
+					changed()
+				}
 			}
 		}
 		if err != nil {
@@ -220,12 +225,20 @@ func (c *connection) tick(hears bool) {
 	frame := []byte{0, 0, 0, 0, 0}
 	putHeader(frame, kindTick)
 	if hears {
-		frame[frameHeader] = 1
+		frame[frameHeader] |= tickHears
+	}
+	if c.speaksOfBeside() && c.beside.hears.Load() {
+		frame[frameHeader] |= tickBeside
 	}
 	_ = c.send(func() (next []byte, err error) {
 		next, frame = frame, nil
 		return next, nil
 	})
+}
+
+// speaksOfBeside says that the other side knows what tickBeside is.
+func (c *connection) speaksOfBeside() bool {
+	return c.tls.ConnectionState().NegotiatedProtocol != protocols[1]
 }
 
 // close ends the connection; the first call says why.

@@ -16,6 +16,8 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -122,8 +124,8 @@ func keyOf(certificate *x509.Certificate) Key {
 	return sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 }
 
-// protocol is the version of what gateways say to each other.
-const protocol = "lodestone-lane/1"
+// protocols are the versions of what gateways say to each other, the newest first: that before does not know tickBeside.
+var protocols = []string{"lodestone-lane/2", "lodestone-lane/1"}
 
 // tlsConfig is for both ends: TLS 1.3, a certificate from each, and of it only the key counts. No clock and no
 // authority has a say, and nothing is resumed.
@@ -131,7 +133,7 @@ func (i *Identity) tlsConfig(known func(Key) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{i.certificate},
-		NextProtos:   []string{protocol},
+		NextProtos:   protocols,
 		ClientAuth:   tls.RequireAnyClientCert,
 		// The chain is not verified, the key is: below.
 		InsecureSkipVerify:     true,
@@ -139,8 +141,8 @@ func (i *Identity) tlsConfig(known func(Key) error) *tls.Config {
 		// Records of full size from the start: small ones are for browsers that wait for the first line.
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if state.NegotiatedProtocol != protocol {
-				return errors.New("the other side does not speak " + protocol)
+			if !slices.Contains(protocols, state.NegotiatedProtocol) {
+				return errors.New("the other side does not speak " + strings.Join(protocols, " or "))
 			}
 			if len(state.PeerCertificates) == 0 {
 				return errors.New("the other side shows no key")

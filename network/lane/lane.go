@@ -1,7 +1,7 @@
 // Package lane carries packets between the gateways of two clusters. What is routed to the device of a Lane in one
 // cluster comes out of the device of its Lane in the other, as it was sent, but for
-// addresses that are translated (translate.go). There is one carrier, IP over TLS (Server,
-// Trunk); another one has to be a Lane and no more. Read trunk.go first.
+// addresses that are translated (translate.go). There are two carriers, IP over TLS (Server,
+// Trunk) and WireGuard of the kernel (wireGuard); a Dual chooses. Read trunk.go first.
 package lane
 
 import (
@@ -12,8 +12,13 @@ import (
 
 // Lane is the way from this gateway to all gateways of one other cluster. It is safe for concurrent use.
 type Lane interface {
-	// Device is the name of the link that packets are routed to. It is gone when the program ends, and its routes with it.
+	// Device is the name of the link that packets are to be routed to now, and Devices are those of all by which they may come. That of
+	// TLS is gone when the program ends, and its routes with it.
 	Device() string
+	Devices() []string
+	// Carry says what WireGuard is to carry, and TLS else; nil: nothing. End is this side of it, nil while there is none.
+	Carry(wanted *WireGuard)
+	End() *WireGuardEnd
 	// Set says who the gateways of the other cluster are now. Those who are no longer among them are cut off at once.
 	Set(peers []Peer)
 	// Limit says how many bytes a second go to the other cluster, and as many may come from there; 0: as many as can. What is more is
@@ -28,6 +33,8 @@ type Lane interface {
 	Changed() <-chan struct{}
 	// Status is for people.
 	Status() []Status
+	// Release ends what the program does for the lane: what the kernel carries by itself goes on. Close removes all of it.
+	Release() error
 	Close() error
 }
 
@@ -38,6 +45,8 @@ type Peer struct {
 	Address string
 	// Keys are those that it may have: two of them while it changes its key.
 	Keys []Key
+	// WireGuard is its end of that; nil: it has none.
+	WireGuard *WireGuardEnd
 }
 
 // Status is what is known of the way to one gateway of the other cluster.
@@ -46,7 +55,10 @@ type Status struct {
 	Up   bool
 	// Since is when Up became what it is.
 	Since time.Time
-	// Connections is how many of them are up.
+	// WireGuard carries the packets; else TLS does. Instead is why, in a sentence, where WireGuard was to.
+	WireGuard bool
+	Instead   string
+	// Connections is how many of TLS are up.
 	Connections int
 	// Congestion is what controls the rate of the connections, as the kernel calls it.
 	Congestion string

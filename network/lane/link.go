@@ -35,6 +35,19 @@ func OnlyIPv4(link netlink.Link) error {
 	return nil
 }
 
+// RemoveLink removes a link, if it is there.
+func RemoveLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	var missing netlink.LinkNotFoundError
+	if err != nil && !errors.As(err, &missing) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("remove link %s: %w", name, err)
+	}
+	return nil
+}
+
 // HasIPv6 says whether the kernel has IPv6 at all.
 func HasIPv6() bool {
 	_, err := os.Stat("/proc/net/if_inet6")

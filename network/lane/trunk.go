@@ -14,7 +14,6 @@ import (
 
 // Trunk is the carrier of IP over TLS: a TUN device, and some TLS connections to each gateway of the other cluster.
 // Each queue of the device is read by one goroutine, which puts the packets into one of the connections that are up.
-// It is a Lane.
 type Trunk struct {
 	device  string
 	server  *Server
@@ -43,12 +42,14 @@ type gateway struct {
 	since       time.Time
 	// sent, received and dropped are those of connections that have ended.
 	sent, received, dropped uint64
+	beside                  beside
 }
 
-var _ Lane = (*Trunk)(nil)
-
-// Device is the name of the TUN device.
+// Device is the name of the TUN device, and Devices has no other one.
 func (t *Trunk) Device() string { return t.device }
+
+// Devices is the TUN device.
+func (t *Trunk) Devices() []string { return []string{t.device} }
 
 // Changed receives something after Up may have changed.
 func (t *Trunk) Changed() <-chan struct{} { return t.changed }
@@ -175,7 +176,7 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 		c.close(err)
 		return err
 	}
-	c.peer = g.Name
+	c.peer, c.beside = g.Name, &g.beside
 	g.connections = append(g.connections, c)
 	t.mu.Unlock()
 	err := c.run(t.update, func(packet []byte) error {
@@ -227,10 +228,25 @@ func (t *Trunk) update() {
 	chosen := choose(*t.usable.Load(), candidates)
 	t.usable.Store(&chosen)
 	t.mu.Unlock()
+	t.tell()
+}
+
+// tell has whoever waits look again whether the lane is up.
+func (t *Trunk) tell() {
 	select {
 	case t.changed <- struct{}{}:
 	default:
 	}
+}
+
+// besideOf is what is said of the WireGuard to a gateway, nil if there is no such gateway.
+func (t *Trunk) besideOf(peer string) *beside {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g := t.peers[peer]; g != nil {
+		return &g.beside
+	}
+	return nil
 }
 
 // choose returns the connections to use of those that are up, a list for each gateway: those to the gateway that is in

@@ -203,3 +203,15 @@ func TestAGatewayKeepsItsKey(t *testing.T) {
 	require.NoError(t, read.UnmarshalText(text))
 	assert.Equal(t, first.Key, read)
 }
+
+// TestAGatewayOfTheVersionBeforeIsToldNothingOfWireGuard: it would take that for a tick that says that it is not heard.
+func TestAGatewayOfTheVersionBeforeIsToldNothingOfWireGuard(t *testing.T) {
+	a, b := pair(t)
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
+	a.trunk.HearsBeside("b")
+	for older, last := range []byte{3, 1} {
+		ticks, err := lane.Ticks(t.Context(), b.server, "192.0.2.1:7473", a.identity.Key, older, 8)
+		require.NoError(t, err)
+		assert.Equal(t, last, ticks[7], "version %d before the newest: %v", older, ticks)
+	}
+}

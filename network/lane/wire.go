@@ -14,8 +14,9 @@ import (
 const (
 	frameHeader = 4
 	kindPacket  = byte(0)
-	// kindTick is sent all the time. Its one byte says whether the sender hears the receiver.
-	kindTick = byte(1)
+	// kindTick is sent all the time. Its one byte says whether the sender hears the receiver, by this connection and by WireGuard.
+	kindTick              = byte(1)
+	tickHears, tickBeside = byte(1), byte(2)
 )
 
 // putHeader writes the header of a frame.

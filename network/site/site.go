@@ -43,6 +43,8 @@ type Remote struct {
 	MTU int `json:"mtu,omitempty"`
 	// Gateways are those of the other cluster. One side has the address of the other.
 	Gateways []Gateway `json:"gateways"`
+	// Carrier is what is to carry packets between the gateways: WireGuard, or TLS, which is what is meant where it is empty.
+	Carrier string `json:"carrier,omitempty"`
 	// Limit is how many bytes a second go there from each gateway, and as many may come; 0: as many as can.
 	Limit int64 `json:"limit,omitempty"`
 	// Pods are those here that it may reach, and that may reach it.
@@ -94,6 +96,8 @@ type Gateway struct {
 	// Address is host:port; empty if that gateway dials here.
 	Address string     `json:"address,omitempty"`
 	Keys    []lane.Key `json:"keys"`
+	// WireGuard is where it is reached by that, at the host of its address; nil: nowhere.
+	WireGuard *lane.WireGuardEnd `json:"wireGuard,omitempty"`
 }
 
 // Parse reads a Site from YAML or JSON.
@@ -176,6 +180,9 @@ func (s *Site) Validate() error {
 		}
 		if own, other, overlap := reached.Overlap(r.All()); overlap {
 			refuse("%s reaches pods here as %s, which overlaps with its own range %s: give another range", owner, own, other)
+		}
+		if r.Carrier != "" && r.Carrier != TLS && r.Carrier != WireGuard {
+			refuse("%s has the carrier %q: give %s or %s", owner, r.Carrier, TLS, WireGuard)
 		}
 		if len(r.Ranges) == 0 || len(r.Gateways) == 0 {
 			refuse("%s has no ranges or no gateways", owner)

@@ -21,8 +21,8 @@ const (
 	// maxGateways and maxProbes bound what is taken over of another cluster.
 	maxGateways, maxProbes = 16, 16
 	maxMessage             = 512
-	// maxName, maxAddress, maxKeys, maxKey and maxMTU are what a NetworkLink takes.
-	maxName, maxAddress, maxKeys, maxKey, maxMTU = 253, 263, 4, 44, 65535
+	// maxName, maxAddress, maxKeys, maxKey, maxPort and maxMTU are what a NetworkLink takes.
+	maxName, maxAddress, maxKeys, maxKey, maxPort, maxMTU = 253, 263, 4, 44, 65535, 65535
 	// fresh is how old what a pod says of its probes may be: it says something every 20 seconds.
 	fresh = time.Minute
 	// silent is after how long nobody knows of the lanes of a gateway: it says something every 30 seconds, or seldomer if it has many links.
@@ -33,6 +33,8 @@ const (
 type terms struct {
 	ranges remotecluster.PodRanges
 	limit  *resource.Quantity
+	// carrier is WireGuard where that is asked for, else empty: program versions before that have no such field.
+	carrier networkv1alpha1.Carrier
 	// there are pods of the remote cluster, as home reaches them; here those of home, as that one does.
 	there, here remotecluster.Translations
 }
@@ -40,6 +42,9 @@ type terms struct {
 // termsOf reads what a RemoteCluster says; the problem is a sentence, empty if there is none.
 func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, problem string) {
 	t.limit = remote.PodBandwidthLimit
+	if remote.PodCarrier == networkv1alpha1.WireGuard {
+		t.carrier = remote.PodCarrier
+	}
 	var err error
 	if t.ranges, err = remotecluster.ParsePodRanges(remote.PodCIDRs); err != nil {
 		return t, fmt.Sprintf("spec.podCIDRs of the RemoteCluster: %v", err)
@@ -59,7 +64,7 @@ func here(set terms, there *networkv1alpha1.NetworkLink, passing []networkv1alph
 	for _, one := range set.there.Ranges(set.ranges) {
 		spec.PodCIDRs = append(spec.PodCIDRs, one.String())
 	}
-	spec.BandwidthLimit, spec.PodTranslations = set.limit, set.here.Object()
+	spec.BandwidthLimit, spec.PodTranslations, spec.Carrier = set.limit, set.here.Object(), set.carrier
 	for _, one := range passing {
 		spec.Transit = append(spec.Transit, networkv1alpha1.Transit{Cluster: one.Cluster, Refused: refused(one, there)})
 	}
@@ -69,7 +74,7 @@ func here(set terms, there *networkv1alpha1.NetworkLink, passing []networkv1alph
 // there returns what the remote cluster's object should say of home: home dials, so its gateways have no addresses.
 func there(set terms, here *networkv1alpha1.NetworkLink, passing []networkv1alpha1.Transit) networkv1alpha1.NetworkLinkSpec {
 	spec := told(here, set.here)
-	spec.PodTranslations, spec.Transit = set.there.Object(), passing
+	spec.PodTranslations, spec.Transit, spec.Carrier = set.there.Object(), passing, set.carrier
 	for i := range spec.Gateways {
 		spec.Gateways[i].Address = ""
 	}
@@ -115,6 +120,9 @@ func fit(g networkv1alpha1.Gateway) (networkv1alpha1.Gateway, bool) {
 		}
 	}
 	g.Keys = known
+	if w := g.WireGuard; w != nil && (len(w.PublicKey) != maxKey || w.Port < 0 || w.Port > maxPort) {
+		g.WireGuard = nil
+	}
 	return g, len(known) > 0 && g.Name != "" && len(g.Name) <= maxName && len(g.Address) <= maxAddress && g.MTU >= 0 && g.MTU <= maxMTU
 }
 
@@ -170,8 +178,8 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
-		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s", paths, set.translated(),
-			throughHome(home))}
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s", paths,
+			set.translated(), carried(set, home), throughHome(home))}
 }
 
 // tried counts the ways that pods of one side probe, of what they have said that counts, or says which of them does not work.
@@ -194,6 +202,25 @@ func tried(who, to string, probes []networkv1alpha1.ProbeStatus, counts func(net
 func notProbed(who, to string) string {
 	return fmt.Sprintf("no pod of %s has probed the way to %s lately: see whether pods of Deployment %s run in namespace %s of it", who, to,
 		"lodestone-network-probe", keys.NetworkNamespace)
+}
+
+// carried says whether WireGuard, where that is asked for, carries packets from home, and why it does not.
+func carried(set terms, home *networkv1alpha1.NetworkLink) string {
+	if set.carrier != networkv1alpha1.WireGuard {
+		return ""
+	}
+	why := "no gateway of home has said anything of it"
+	for _, g := range home.Status.Gateways {
+		for _, l := range g.Lanes {
+			if l.Carrier == networkv1alpha1.WireGuard {
+				return "; WireGuard carries packets"
+			}
+			if l.CarrierMessage != "" {
+				why = "gateway " + g.Name + ": " + sentence.Plain(l.CarrierMessage, maxMessage)
+			}
+		}
+	}
+	return "; TLS carries packets, and not WireGuard: " + why
 }
 
 // translated says which range stands for which, empty if none does.

@@ -137,3 +137,46 @@ func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {
 	}
 	assert.Equal(t, "NoGateway", ready("west", terms{}, nil, nil, now).Reason)
 }
+
+func TestWhatCarriesPackets(t *testing.T) {
+	set, problem := termsOf(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodCarrier: networkv1alpha1.WireGuard})
+	require.Empty(t, problem)
+	home, west := side("h1", "10.1.0.9"), side("w1", "10.2.0.9")
+	end := &networkv1alpha1.WireGuardEnd{PublicKey: fmt.Sprintf("%044d", 1), Port: 7477}
+	west.Status.Gateways[0].WireGuard = end
+	assert.Equal(t, networkv1alpha1.WireGuard, there(set, home, nil).Carrier)
+	spec := here(set, west, nil)
+	assert.Equal(t, networkv1alpha1.WireGuard, spec.Carrier)
+	assert.Equal(t, end, spec.Gateways[0].WireGuard)
+	for _, wrong := range []networkv1alpha1.WireGuardEnd{{PublicKey: "x"}, {PublicKey: end.PublicKey, Port: -1},
+		{PublicKey: end.PublicKey, Port: 1 << 16}} {
+		west.Status.Gateways[0].WireGuard = &wrong
+		spec := here(set, west, nil)
+		require.Len(t, spec.Gateways, 1, "TLS is not concerned")
+		assert.Nil(t, spec.Gateways[0].WireGuard, "%+v would have the whole object refused", wrong)
+	}
+
+	says := func() string { return ready("west", set, home, west, now).Message }
+	assert.Contains(t, says(), "; TLS carries packets, and not WireGuard: no gateway of home has said anything of it")
+	home.Status.Gateways[0].Lanes[0].CarrierMessage = "the kernel of this node has no WireGuard"
+	assert.Contains(t, says(), "; TLS carries packets, and not WireGuard: gateway h1: the kernel of this node has no WireGuard")
+	home.Status.Gateways[0].Lanes[0].Carrier = networkv1alpha1.WireGuard
+	assert.Contains(t, says(), "; WireGuard carries packets")
+	for _, carrier := range []networkv1alpha1.Carrier{"", networkv1alpha1.TLS} {
+		set, _ := termsOf(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodCarrier: carrier})
+		assert.NotContains(t, ready("west", set, home, west, now).Message, "WireGuard")
+		assert.Empty(t, there(set, home, nil).Carrier)
+	}
+}
+
+func TestOthersAreToldOfSmallerPacketsByWireGuard(t *testing.T) {
+	for _, row := range []struct{ home, there, told int32 }{
+		{1500, 1500, 1456}, {1500, 0, 1456}, {9000, 9000, 1456}, {1450, 9000, 1406}, {1500, 1300, 1280},
+	} {
+		link := side("h1", "10.1.0.9")
+		link.Status.Gateways[0].MTU = row.home
+		link.Spec.Gateways = []networkv1alpha1.Gateway{{Name: "e1", MTU: row.there}}
+		told := transitOf(terms{}, []other{{"east", terms{carrier: networkv1alpha1.WireGuard}, link}})
+		assert.Equal(t, row.told, told[0].MTU, "%+v", row)
+	}
+}

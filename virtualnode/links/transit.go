@@ -56,10 +56,30 @@ func transitOf(set terms, others []other) (told []networkv1alpha1.Transit) {
 					t.MTU = g.MTU
 				}
 			}
+			t.MTU = passed(t.MTU, one)
 		}
 		told = append(told, t)
 	}
 	return told
+}
+
+// passed is the MTU of the network between nodes of a remote cluster, as others are told that reach it through home: what home's lane to it
+// carries in one piece counts, which is less over WireGuard.
+func passed(mtu int32, to other) int32 {
+	if to.carrier != networkv1alpha1.WireGuard {
+		return mtu
+	}
+	const outside, more, least = 1500, 44, 1280 // that of networks between clusters, what WireGuard adds more than the tunnel, what can be
+	smallest := int32(outside)
+	for _, g := range to.link.Status.Gateways {
+		if g.MTU != 0 {
+			smallest = min(smallest, g.MTU)
+		}
+	}
+	if mtu != 0 {
+		smallest = min(smallest, mtu)
+	}
+	return max(least, smallest-more)
 }
 
 // refused says why a remote cluster does not let in another one of which it is told, empty if it does. there is its NetworkLink, nil if it

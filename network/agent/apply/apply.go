@@ -26,9 +26,9 @@ func Apply(p plan.Plan) error {
 				return err
 			}
 		}
-		return errors.Join(routes(p.Routes), rules(p.Rules))
+		return errors.Join(routes(p.Routes), rules(p.Rules), strays(append(p.Guarded, p.Devices...)))
 	}
-	if err := errors.Join(rules(nil), routes(nil), tunnel(0)); err != nil {
+	if err := errors.Join(rules(nil), routes(nil), strays(nil), tunnel(0)); err != nil {
 		return err
 	}
 	return Filters(p)

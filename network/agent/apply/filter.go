@@ -225,7 +225,9 @@ func expressions(m plan.Match) (e []expr.Any) {
 	add := func(some ...expr.Any) { e = append(e, some...) }
 	equal := func(data []byte) *expr.Cmp { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 	link := func(key expr.MetaKey, name string) {
-		if name != "" {
+		if begin, cut := strings.CutSuffix(name, "*"); cut {
+			add(&expr.Meta{Key: key, Register: 1}, equal([]byte(begin)))
+		} else if name != "" {
 			padded := make([]byte, unix.IFNAMSIZ)
 			copy(padded, name)
 			add(&expr.Meta{Key: key, Register: 1}, equal(padded))

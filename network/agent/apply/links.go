@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -53,6 +54,21 @@ func tunnel(mtu int) error {
 		return nil
 	}
 	return netlink.LinkSetUp(link)
+}
+
+// strays removes links of lanes over WireGuard that are none of these: unlike those over TLS they stay when the program ends.
+func strays(wanted []string) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		if name := l.Attrs().Name; plan.OverWireGuard(name) && !slices.Contains(wanted, name) {
+			errs = append(errs, lane.RemoveLink(name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // loosen has the kernel take packets by a link though their answers leave by another one, as they do on gateways: rp_filter=2, which

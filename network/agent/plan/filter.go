@@ -37,7 +37,7 @@ type Chain struct {
 
 // Match is a rule of a Chain: for packets of which all is true that is not empty.
 type Match struct {
-	// In and Out are names of links.
+	// In and Out are names of links, or how they begin, and then "*".
 	In, Out string
 	// From and To are names of sets; "!" before a name: none of its addresses.
 	From, To string
@@ -143,17 +143,17 @@ func filter(in Input, self *site.Node) *Filter {
 		f.Sets = append(f.Sets, sets...)
 		for _, r := range in.Remotes {
 			device := Device(r.Name)
-			pods, ranges := "pods-"+device, "ranges-"+device
+			pods, ranges, link := "pods-"+device, "ranges-"+device, lanes(device)
 			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(r.All())})
 			// What only passes through is not tracked: its answers may come by another gateway.
-			tunnel = append(tunnel, Match{In: device, To: "!" + setOwn, Do: Forget})
-			input = append(input, Match{In: device, Do: Drop})
+			tunnel = append(tunnel, Match{In: link, To: "!" + setOwn, Do: Forget})
+			input = append(input, Match{In: link, Do: Drop})
 			forward = append(forward,
-				Match{In: device, From: ranges, To: pods, Do: Accept},
-				Match{In: device, Do: Drop})
+				Match{In: link, From: ranges, To: pods, Do: Accept},
+				Match{In: link, Do: Drop})
 			out = append(out,
-				Match{Out: device, From: pods, To: ranges, Do: Accept},
-				Match{Out: device, Do: Drop})
+				Match{Out: link, From: pods, To: ranges, Do: Accept},
+				Match{Out: link, Do: Drop})
 		}
 		// What comes by a lane is judged by that alone: with the address of a pod here it would else leave by another lane.
 		forward = append(forward, out...)
@@ -204,7 +204,7 @@ func filterIPv6(in Input, self *site.Node) *Filter {
 	links := []string{Tunnel}
 	if self.Gateway {
 		for _, r := range in.Remotes {
-			links = append(links, Device(r.Name))
+			links = append(links, lanes(Device(r.Name)))
 		}
 	}
 	var from, to []Match
@@ -217,6 +217,9 @@ func filterIPv6(in Input, self *site.Node) *Filter {
 		{"out", "filter", "postrouting", priorityRaw, append(to, port)},
 	}}
 }
+
+// lanes are the links of the lane to one cluster, whatever carries it.
+func lanes(device string) string { return device + "*" }
 
 func hosts(addresses []netip.Addr) (prefixes []netip.Prefix) {
 	for _, a := range addresses {
@@ -240,9 +243,9 @@ func transit(remotes []site.Remote) (sets []Set, rules []Match) {
 			senders, receivers := transitSet(in, out), transitSet(out, in)
 			sets = append(sets, Set{senders, true, sorted(hosts(of.Pods))})
 			rules = append(rules,
-				Match{In: in, Out: out, From: senders, To: receivers, Do: Accept},
-				Match{In: in, Out: Tunnel, From: senders, To: receivers, Do: Accept},
-				Match{In: Tunnel, Out: out, From: senders, To: receivers, Do: Accept})
+				Match{In: lanes(in), Out: lanes(out), From: senders, To: receivers, Do: Accept},
+				Match{In: lanes(in), Out: Tunnel, From: senders, To: receivers, Do: Accept},
+				Match{In: Tunnel, Out: lanes(out), From: senders, To: receivers, Do: Accept})
 		}
 	}
 	return sets, rules

@@ -41,10 +41,20 @@ type Input struct {
 	Self string
 	// MTU is that of the network between nodes.
 	MTU int
-	// Lanes are the lanes of this node that exist, by the name of the cluster, and whether they are up.
-	Lanes map[string]bool
+	// Lanes are the lanes of this node that exist, by the name of the cluster.
+	Lanes map[string]Lane
 	// Via is the gateway through which the node reaches a cluster, by the name of the cluster.
 	Via map[string]string
+	// Silent are clusters for which that gateway does not answer, or has no lane that is up.
+	Silent map[string]bool
+}
+
+// Lane is a lane of this node.
+type Lane struct {
+	Up bool
+	// Device is the link that packets go to; Devices are all that they may come by.
+	Device  string
+	Devices []string
 }
 
 // Plan is what a node should have.
@@ -53,6 +63,8 @@ type Plan struct {
 	MTU int
 	// Devices are the links that packets may come by.
 	Devices []string
+	// Guarded are links over WireGuard that lanes may have at any moment; any other one is left from before.
+	Guarded []string
 	Rules   []Rule
 	Routes  []Route
 	// Filter is that of IPv4, FilterIPv6 that of IPv6; nil: none.
@@ -85,7 +97,7 @@ func PodMTU(here, there int) int {
 	return min(here, there) - overhead
 }
 
-// Device is the name of the lane's link to a cluster. Names of links have at most 15 characters.
+// Device is the name of the lane's link to a cluster, over TLS. Names of links have at most 15 characters.
 func Device(remote string) string {
 	hash := sha256.Sum256([]byte(remote))
 	return "lode-" + hex.EncodeToString(hash[:4])
@@ -99,8 +111,9 @@ func Make(in Input) Plan {
 	}
 	p := Plan{MTU: PodMTU(in.MTU, 0), Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
 	for _, r := range in.Remotes {
-		if _, own := in.Lanes[r.Name]; own {
-			p.Devices = append(p.Devices, Device(r.Name))
+		p.Devices = append(p.Devices, in.Lanes[r.Name].Devices...)
+		if self.Gateway && r.Carrier == site.WireGuard {
+			p.Guarded = append(p.Guarded, WireGuardDevice(r.Name))
 		}
 		for _, hop := range hops(in, r.Name) {
 			for _, way := range ways(in.MTU, r) {
@@ -130,7 +143,7 @@ func Make(in Input) Plan {
 // ways are the ranges that are reached by the lane to a cluster, each with the largest packet that all networks on the way carry in one
 // piece: nobody further on can say that one is too large.
 func ways(mtu int, r site.Remote) (ways []Route) {
-	carried := PodMTU(mtu, r.MTU)
+	carried := LaneMTU(mtu, r)
 	for _, to := range r.Ranges {
 		ways = append(ways, Route{To: to, MTU: carried})
 	}
@@ -144,15 +157,16 @@ func ways(mtu int, r site.Remote) (ways []Route) {
 
 // hops are the ways to a cluster, the best first: a lane of the node's own that is up, then that of another gateway.
 func hops(in Input, remote string) (hops []Route) {
-	up, own := in.Lanes[remote]
-	if own && up {
-		hops = append(hops, Route{Device: Device(remote)})
+	lane, own := in.Lanes[remote]
+	// WireGuard goes on without programs at the other side, which is better than a gateway that nobody hears of.
+	if own && (lane.Up || OverWireGuard(lane.Device) && in.Silent[remote]) {
+		hops = append(hops, Route{Device: lane.Device})
 	}
 	if via := in.Node(in.Via[remote]); via != nil && via.Name != in.Self {
 		hops = append(hops, Route{Device: Tunnel, Via: via.Address, Metric: fallback * len(hops)})
 	}
 	if own && len(hops) == 0 {
-		hops = append(hops, Route{Device: Device(remote)})
+		hops = append(hops, Route{Device: lane.Device})
 	}
 	return hops
 }

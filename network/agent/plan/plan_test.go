@@ -44,6 +44,11 @@ func TestANodeHasOneRuleAndOneRouteForEachCluster(t *testing.T) {
 		MTU: 1464}, p.Routes[0])
 }
 
+// laneTo is a lane over TLS.
+func laneTo(remote string, up bool) map[string]Lane {
+	return map[string]Lane{remote: {Up: up, Device: Device(remote), Devices: []string{Device(remote)}}}
+}
+
 func TestWhatANodeHas(t *testing.T) {
 	to := netip.MustParsePrefix("10.2.0.0/16")
 	through := func(address string, metric int) Route {
@@ -57,17 +62,17 @@ func TestWhatANodeHas(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		self   string
-		lanes  map[string]bool
+		lanes  map[string]Lane
 		via    map[string]string
 		routes []Route
 	}{
 		{"a node that reached no gateway yet has no route", "node", nil, nil, nil},
 		{"a node goes through the gateway that was chosen", "node", nil, map[string]string{"west": "g2"}, []Route{through("172.30.1.12", 0)}},
-		{"a gateway has a lane, the other gateway in reserve, and a route to each other node", "g1", map[string]bool{"west": true},
+		{"a gateway has a lane, the other gateway in reserve, and a route to each other node", "g1", laneTo("west", true),
 			map[string]string{"west": "g2"}, append([]Route{lane, through("172.30.1.12", 100)}, nodes...)},
-		{"a gateway whose lane is not up goes through the other one", "g1", map[string]bool{"west": false}, map[string]string{"west": "g2"},
+		{"a gateway whose lane is not up goes through the other one", "g1", laneTo("west", false), map[string]string{"west": "g2"},
 			append([]Route{through("172.30.1.12", 0)}, nodes...)},
-		{"a gateway that is alone has its lane, up or not", "g1", map[string]bool{"west": false}, nil, append([]Route{lane}, nodes...)},
+		{"a gateway that is alone has its lane, up or not", "g1", laneTo("west", false), nil, append([]Route{lane}, nodes...)},
 		{"a node that does not take part has nothing", "other", nil, map[string]string{"west": "g1"}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -75,7 +80,7 @@ func TestWhatANodeHas(t *testing.T) {
 			assert.Equal(t, row.routes, p.Routes)
 		})
 	}
-	alone := Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500, Lanes: map[string]bool{}})
+	alone := Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500, Lanes: map[string]Lane{}})
 	assert.Empty(t, alone, "nothing is left where no cluster is joined")
 }
 
@@ -105,18 +110,18 @@ func TestAGatewayLetsOnlyNamedPodsAndTheOtherClustersRangesPass(t *testing.T) {
   ip saddr != @nodes udp dport 7472 drop
   udp dport 7472 fib saddr . iif oif missing drop
   udp dport 7472 notrack
-  iifname lode-76a79620 ip daddr != @own notrack
+  iifname lode-76a79620* ip daddr != @own notrack
   iifname lode0 ip daddr != @own notrack
 tunnel-out: type filter hook output priority -300
   udp dport 7472 notrack
 input: type filter hook input priority 0
   iifname lode0 drop
-  iifname lode-76a79620 drop
+  iifname lode-76a79620* drop
 forward: type filter hook forward priority 0
-  iifname lode-76a79620 ip saddr @ranges-lode-76a79620 ip daddr @pods-lode-76a79620 accept
-  iifname lode-76a79620 drop
-  oifname lode-76a79620 ip saddr @pods-lode-76a79620 ip daddr @ranges-lode-76a79620 accept
-  oifname lode-76a79620 drop
+  iifname lode-76a79620* ip saddr @ranges-lode-76a79620 ip daddr @pods-lode-76a79620 accept
+  iifname lode-76a79620* drop
+  oifname lode-76a79620* ip saddr @pods-lode-76a79620 ip daddr @ranges-lode-76a79620 accept
+  oifname lode-76a79620* drop
   iifname lode0 ip saddr @remote ip daddr @own accept
   iifname lode0 drop
   oifname lode0 ip saddr @own ip daddr @remote accept
@@ -155,8 +160,8 @@ func TestWhatComesByALaneIsJudgedByThatAlone(t *testing.T) {
 	east := site.Remote{Name: "east", Ranges: prefixes("10.3.0.0/16")}
 	for _, remotes := range [][]site.Remote{{west, east}, {east, west}} {
 		rules := Make(Input{Site: twoGateways(remotes...), Self: "g1", MTU: 1500}).Filter.forwarded()
-		assert.Contains(t, rules[1], "iifname "+Device(remotes[0].Name)+" drop")
-		assert.Contains(t, rules[3], "iifname "+Device(remotes[1].Name)+" drop")
+		assert.Contains(t, rules[1], "iifname "+Device(remotes[0].Name)+"* drop")
+		assert.Contains(t, rules[3], "iifname "+Device(remotes[1].Name)+"* drop")
 		assert.Contains(t, rules[4], "oifname", "what a pod here may send is asked of nothing that comes by a lane")
 	}
 }
@@ -177,12 +182,12 @@ func TestHomeLetsOnlyNamedPodsPassFromLaneToLane(t *testing.T) {
 	w, e := Device("west"), Device("east")
 	here, there := "pods-"+w+"-to-"+e, "pods-"+e+"-to-"+w
 	assert.Equal(t, []string{
-		"iifname " + w + " oifname " + e + " ip saddr @" + here + " ip daddr @" + there + " accept",
-		"iifname " + w + " oifname lode0 ip saddr @" + here + " ip daddr @" + there + " accept",
-		"iifname lode0 oifname " + e + " ip saddr @" + here + " ip daddr @" + there + " accept",
-		"iifname " + e + " oifname " + w + " ip saddr @" + there + " ip daddr @" + here + " accept",
-		"iifname " + e + " oifname lode0 ip saddr @" + there + " ip daddr @" + here + " accept",
-		"iifname lode0 oifname " + w + " ip saddr @" + there + " ip daddr @" + here + " accept",
+		"iifname " + w + "* oifname " + e + "* ip saddr @" + here + " ip daddr @" + there + " accept",
+		"iifname " + w + "* oifname lode0 ip saddr @" + here + " ip daddr @" + there + " accept",
+		"iifname lode0 oifname " + e + "* ip saddr @" + here + " ip daddr @" + there + " accept",
+		"iifname " + e + "* oifname " + w + "* ip saddr @" + there + " ip daddr @" + here + " accept",
+		"iifname " + e + "* oifname lode0 ip saddr @" + there + " ip daddr @" + here + " accept",
+		"iifname lode0 oifname " + w + "* ip saddr @" + there + " ip daddr @" + here + " accept",
 	}, p.Filter.forwarded()[:6])
 	assert.Len(t, p.Filter.forwarded(), 6+3*4+4)
 	assert.Equal(t, prefixes("10.2.0.2/32"), p.Filter.set(here))
@@ -200,7 +205,7 @@ func TestWhatIsBehindAClusterIsReachedByItsLane(t *testing.T) {
 	home := site.Remote{Name: "home", Ranges: prefixes("10.2.0.0/16"), MTU: 1450, Behind: []site.Behind{
 		{Name: "east", Ranges: prefixes("10.3.0.0/16"), MTU: 1400}, {Name: "north", Ranges: prefixes("10.4.0.0/16"), MTU: 9000},
 		{Name: "zoo", Ranges: prefixes("10.5.0.0/16")}}}
-	p := Make(Input{Site: twoGateways(home), Self: "g1", MTU: 1500, Lanes: map[string]bool{"home": true}})
+	p := Make(Input{Site: twoGateways(home), Self: "g1", MTU: 1500, Lanes: laneTo("home", true)})
 	mtus := map[string]int{}
 	for _, r := range p.Routes {
 		if r.Table == 7472 {
@@ -223,11 +228,11 @@ func TestWhatIsBehindAClusterIsReachedByItsLane(t *testing.T) {
 func TestNothingOfIPv6Passes(t *testing.T) {
 	assert.Equal(t, `in: type filter hook prerouting priority -300
   iifname lode0 drop
-  iifname lode-76a79620 drop
+  iifname lode-76a79620* drop
   udp dport 7472 drop
 out: type filter hook postrouting priority -300
   oifname lode0 drop
-  oifname lode-76a79620 drop
+  oifname lode-76a79620* drop
   udp dport 7472 drop
 `, Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500}).FilterIPv6.text())
 	assert.NotContains(t, Make(Input{Site: twoGateways(west), Self: "node", MTU: 1500}).FilterIPv6.text(), "lode-", "nodes have no lanes")

@@ -117,6 +117,14 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 65536 : isQuantity(self) && quantity(self).compareTo(quantity('64Ki')) >= 0",message="podBandwidthLimit is how many bytes a second may pass, at least 64Ki, such as 50Mi"
 	PodBandwidthLimit *resource.Quantity `json:"podBandwidthLimit,omitempty"`
 
+	// PodCarrier says what carries packets between the gateways of the two clusters, with podNetwork Fabric: TLS, or WireGuard of the
+	// kernel on both sides. TLS carries all the same where that is not to be had, where podTranslations or homePodTranslations are set,
+	// or a bandwidth limit of either side: carrierMessage of the lanes in the NetworkLink says why.
+	//
+	// +optional
+	// +kubebuilder:default=TLS
+	PodCarrier networkv1alpha1.Carrier `json:"podCarrier,omitempty"`
+
 	// PodTransit says whether pods there, and those of other RemoteClusters that have Enabled, too, reach each other through home's
 	// gateways, with podNetwork Fabric: pods of namespaces that may run in both. The owner of each of these clusters has to let in the
 	// ranges of the other one, by spec.network.transitPodCIDRs of the HomeCluster. status.transit says which clusters are reached.

@@ -87,6 +87,11 @@ type NetworkLinkSpec struct {
 	// +optional
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 
+	// Carrier is what home wants to carry packets between the gateways: spec.podCarrier of the RemoteCluster.
+	//
+	// +optional
+	Carrier Carrier `json:"carrier,omitempty"`
+
 	// Transit are other remote clusters of home whose pods and those of this link's remote cluster reach each other through home's
 	// gateways. In a remote cluster those count that its owner lets in, by spec.network.transitPodCIDRs of the HomeCluster. At home it
 	// says of each whether the owner does.
@@ -97,6 +102,18 @@ type NetworkLinkSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	Transit []Transit `json:"transit,omitempty"`
 }
+
+// Carrier is what carries packets between the gateways of two clusters.
+//
+// +kubebuilder:validation:Enum=TLS;WireGuard
+type Carrier string
+
+const (
+	// TLS says that connections of TLS do, which the program makes.
+	TLS Carrier = "TLS"
+	// WireGuard says that WireGuard of the kernel does, where it can, and TLS else.
+	WireGuard Carrier = "WireGuard"
+)
 
 // Transit is another remote cluster of the same home cluster.
 type Transit struct {
@@ -159,12 +176,32 @@ type Gateway struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +kubebuilder:validation:items:MaxLength=44
 	Keys []string `json:"keys,omitempty"`
+	// WireGuard is where it is reached by WireGuard. Without it: nowhere.
+	//
+	// +optional
+	WireGuard *WireGuardEnd `json:"wireGuard,omitempty"`
 	// MTU is that of the network between nodes there.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	MTU int32 `json:"mtu,omitempty"`
+}
+
+// WireGuardEnd is the WireGuard of a gateway.
+type WireGuardEnd struct {
+	// PublicKey is its Curve25519 public key, in base64. The private key is on the node
+	// and nowhere else.
+	//
+	// +kubebuilder:validation:MinLength=44
+	// +kubebuilder:validation:MaxLength=44
+	PublicKey string `json:"publicKey"`
+	// Port is its UDP port, at the host of the gateway's address. Without it: it only dials.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
 }
 
 // Accepted is the condition type of a NetworkLink: this cluster takes part in the link. Its message says
@@ -276,6 +313,15 @@ type LaneStatus struct {
 	//
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
+	// Carrier is what carries the packets to that gateway now.
+	//
+	// +optional
+	Carrier Carrier `json:"carrier,omitempty"`
+	// CarrierMessage is why that is TLS, where spec.carrier is WireGuard.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	CarrierMessage string `json:"carrierMessage,omitempty"`
 	// Connections is how many of its TCP connections are up.
 	//
 	// +optional
