@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	mcs "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -128,7 +129,8 @@ func differences(a, b Export) (reasons []string) {
 		{mcs.ServiceExportReasonSessionAffinityConflict, x.SessionAffinity == y.SessionAffinity},
 		{mcs.ServiceExportReasonSessionAffinityConfigConflict, x.SessionAffinity != y.SessionAffinity ||
 			equality.Semantic.DeepEqual(x.SessionAffinityConfig, y.SessionAffinityConfig)},
-		{mcs.ServiceExportReasonInternalTrafficPolicyConflict, equality.Semantic.DeepEqual(x.InternalTrafficPolicy, y.InternalTrafficPolicy)},
+		{mcs.ServiceExportReasonInternalTrafficPolicyConflict, x.Type != y.Type ||
+			equality.Semantic.DeepEqual(x.InternalTrafficPolicy, y.InternalTrafficPolicy)},
 		{mcs.ServiceExportReasonTrafficDistributionConflict, equality.Semantic.DeepEqual(x.TrafficDistribution, y.TrafficDistribution)},
 		{mcs.ServiceExportReasonLabelsConflict, equality.Semantic.DeepEqual(a.Object.Spec.ExportedLabels, b.Object.Spec.ExportedLabels)},
 		{mcs.ServiceExportReasonAnnotationsConflict,
@@ -152,6 +154,7 @@ func specOf(service *corev1.Service) mcs.ServiceImportSpec {
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		spec.SessionAffinityConfig = service.Spec.SessionAffinityConfig
 	}
+	spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 	if policy := service.Spec.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
 		spec.InternalTrafficPolicy = policy
 	}

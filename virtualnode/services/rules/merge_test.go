@@ -407,6 +407,7 @@ func TestObjectsThatAreAsWantedAreNotWritten(t *testing.T) {
 	next, changed := MergeImport(imported, d.Import("web", merged), service)
 	assert.True(t, changed)
 	assert.Equal(t, []string{"10.96.0.9"}, next.Spec.IPs)
+	assert.Equal(t, corev1.ServiceInternalTrafficPolicyCluster, *next.Spec.InternalTrafficPolicy, "as each exported Service has it")
 	_, changed = MergeImport(next, d.Import("web", merged), service)
 	assert.False(t, changed)
 
@@ -414,8 +415,14 @@ func TestObjectsThatAreAsWantedAreNotWritten(t *testing.T) {
 	headless := Merge([]Export{export(home, 0, spec(func(s *corev1.ServiceSpec) { s.ClusterIP = corev1.ClusterIPNone }))})
 	next, _ = MergeImport(next, d.Import("web", headless), service)
 	assert.Empty(t, next.Spec.IPs)
+	assert.Empty(t, next.Spec.IPFamilies)
 	_, _, replace = MergeService(service, d.Service(next))
 	assert.True(t, replace)
+	anew := d.Service(next)
+	anew.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	next, _ = MergeImport(next, d.Import("web", headless), anew)
+	assert.Empty(t, next.Spec.IPs, "it has no address")
+	assert.Equal(t, anew.Spec.IPFamilies, next.Spec.IPFamilies)
 	tampered := service.DeepCopy()
 	tampered.Spec.ExternalIPs = []string{"1.2.3.4"}
 	maps.Copy(tampered.Labels, map[string]string{keys.ServiceImport: "other"})

@@ -45,12 +45,16 @@ func (d Destination) Import(name string, merged Merged) *mcs.ServiceImport {
 	return made
 }
 
-// MergeImport returns what an existing import should become, with the addresses of the derived Service, nil while there is none.
+// MergeImport returns what an existing import should become, with the addresses of the derived Service, nil while there is none. A headless
+// one has no address, and the families that its cluster has.
 func MergeImport(have, want *mcs.ServiceImport, derived *corev1.Service) (next *mcs.ServiceImport, changed bool) {
 	next = have.DeepCopy()
 	next.Labels, next.Annotations, next.Spec = want.Labels, want.Annotations, *want.Spec.DeepCopy()
-	if derived != nil && want.Spec.Type == mcs.ClusterSetIP && kind(derived) == mcs.ClusterSetIP {
-		next.Spec.IPs, next.Spec.IPFamilies = derived.Spec.ClusterIPs, derived.Spec.IPFamilies
+	if derived != nil && want.Spec.Type == kind(derived) {
+		next.Spec.IPFamilies = derived.Spec.IPFamilies
+		if want.Spec.Type == mcs.ClusterSetIP {
+			next.Spec.IPs = derived.Spec.ClusterIPs
+		}
 	}
 	return next, !equality.Semantic.DeepEqual(have, next)
 }
