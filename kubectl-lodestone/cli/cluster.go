@@ -197,6 +197,9 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return Refuse("you cannot %s in the cluster of context %q: the namespace is being deleted; wait until it is gone, and make it again if "+
 			"it is to be used (%w)", doing, c.Context, err)
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return fmt.Errorf("cannot %s in the cluster of context %q, for a quota leaves no room: remove what is not needed, or ask for more (%w)",
+			doing, c.Context, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
 	case errors.As(err, &status):
