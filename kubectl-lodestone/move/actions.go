@@ -58,7 +58,7 @@ func request(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.W
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	move, err := find(ctx, home, namespace, args)
+	move, err := find(ctx, home, namespace, args, rank)
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,17 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 		return fmt.Sprintf("move %s is being deleted, and ends by itself: there is nothing to do", move.Name)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
 		v1alpha1.MoveFinalize):
-		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback moves it back", move.Name)
+		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback %s -n %s moves it back", move.Name,
+			move.Name, move.Namespace)
 	case action == v1alpha1.ActionFinalize && state != moved:
 		return fmt.Sprintf("move %s is not done (%s), so its source is the only copy that counts: wait until it is done, or end it with "+
-			"kubectl lodestone move abort", move.Name, cmp.Or(string(move.Status.Phase), "not begun"))
+			"kubectl lodestone move abort %s -n %s", move.Name, phaseOf(move), move.Name, move.Namespace)
 	}
 	return ""
 }
+
+// phaseOf is the phase of a move, in words if it has none yet.
+func phaseOf(move *v1alpha1.VolumeMove) string { return cmp.Or(string(move.Status.Phase), "not begun") }
 
 // setAction writes the wanted action into a move. It returns the move as it was last read, also
 // with an error.
@@ -156,8 +160,8 @@ func completeMoves(flags *genericclioptions.ConfigFlags) cobra.CompletionFunc {
 	}, namedBy...)
 }
 
-// find returns the move that arguments name: see choose.
-func find(ctx context.Context, home *cli.Cluster, namespace string, args []string) (*v1alpha1.VolumeMove, error) {
+// find returns the move that arguments name, by what is first among several: see choose.
+func find(ctx context.Context, home *cli.Cluster, namespace string, args []string, by ranking) (*v1alpha1.VolumeMove, error) {
 	references, err := cli.References(args, namedBy...)
 	if err != nil {
 		return nil, err
@@ -166,7 +170,7 @@ func find(ctx context.Context, home *cli.Cluster, namespace string, args []strin
 	if err != nil {
 		return nil, unlisted(home, err)
 	}
-	found, err := choose(moves.Items, references[0])
+	found, err := choose(moves.Items, references[0], by)
 	if err == nil && found == nil {
 		err = noSuchMove(ctx, home, namespace, references[0], moves.Items)
 	}
@@ -208,34 +212,43 @@ func thereAre(namespace string, moves []v1alpha1.VolumeMove) string {
 	return text
 }
 
-// choose returns the move that a user means: the one of that name, else of the moves of the claim of that name the one that
-// goes on, else the latest that was committed and keeps something (a failover keeps a snapshot after the way back of it is done), else
-// the latest that was committed, else the latest, of which nothing is left to do. So a move that was refused, or aborted, never stands in
-// for the one that runs. Several that go on are an error. It returns nil if there is none. It is pure.
-func choose(moves []v1alpha1.VolumeMove, reference cli.Reference) (*v1alpha1.VolumeMove, error) {
-	var found *v1alpha1.VolumeMove
+// choose returns the move that a user means: the one of that name, or of the moves of the claim of that name the one that goes on, else the
+// first by rank, and of several the latest. So a move that was refused, or aborted, never stands in for the one that runs, also not by
+// its name, which may be that of a claim, too. Several that go on are an error, and so is a name that means two moves. It returns nil
+// if there is none. It is pure.
+func choose(moves []v1alpha1.VolumeMove, reference cli.Reference, by ranking) (*v1alpha1.VolumeMove, error) {
+	var named, ofClaim *v1alpha1.VolumeMove
 	var goOn []string
 	for i := range moves {
 		move := &moves[i]
 		if reference.Kind != cli.Claim && move.Name == reference.Name {
-			return move, nil
+			named = move
 		}
 		if reference.Kind == cli.Move || !slices.Contains(move.Spec.Claims, reference.Name) {
 			continue
 		}
-		if rank(move) == rankGoesOn {
+		if by(move) == rankGoesOn {
 			goOn = append(goOn, move.Name)
 		}
-		if found == nil || rank(move) > rank(found) || rank(move) == rank(found) && found.CreationTimestamp.Before(&move.CreationTimestamp) {
-			found = move
+		if ofClaim == nil || by(move) > by(ofClaim) || by(move) == by(ofClaim) && ofClaim.CreationTimestamp.Before(&move.CreationTimestamp) {
+			ofClaim = move
 		}
 	}
-	if len(goOn) > 1 {
+	switch {
+	case named != nil && (ofClaim == nil || named == ofClaim || by(named) == rankGoesOn && len(goOn) == 0):
+		return named, nil
+	case len(goOn) > 1:
 		slices.Sort(goOn)
 		return nil, cli.Misuse("claim %q has several moves that go on: name one of %s", reference.Name, strings.Join(goOn, ", "))
+	case named != nil && (by(named) == rankGoesOn || by(ofClaim) != rankGoesOn):
+		return nil, cli.Misuse("%q is a VolumeMove, and a claim which another one moves, too (%s): write volumemove/%[1]s or pvc/%[1]s",
+			reference.Name, ofClaim.Name)
 	}
-	return found, nil
+	return ofClaim, nil
 }
+
+// ranking says which of the moves of a claim comes first: the one with the highest value.
+type ranking func(*v1alpha1.VolumeMove) int
 
 const (
 	rankOver = iota
@@ -244,14 +257,22 @@ const (
 	rankGoesOn
 )
 
+// rank has one that goes on first, then one that was committed and keeps something, for that may be removed (a failover keeps a snapshot
+// after the way back of it is done), then another one that was committed.
 func rank(move *v1alpha1.VolumeMove) int {
+	if by := rankToGoBack(move); by != rankCommitted || move.Status.Phase == v1alpha1.MoveDone {
+		return by
+	}
+	return rankKeeps
+}
+
+// rankToGoBack is rank for the way back of a move: the claim is where the latest that was committed has brought it, whatever an earlier
+// one keeps still.
+func rankToGoBack(move *v1alpha1.VolumeMove) int {
 	switch state, _ := outcomeOf(move); state {
 	case going:
 		return rankGoesOn
 	case moved:
-		if move.Status.Phase != v1alpha1.MoveDone {
-			return rankKeeps
-		}
 		return rankCommitted
 	case refused, checked, failed:
 	}

@@ -31,20 +31,24 @@ func TestALineSaysHowFarAMoveIs(t *testing.T) {
 		{Name: "data", Pass: 1, Bytes: 1 << 30, BytesTotal: 3 << 30, Rate: 100 << 20},
 		{Name: "log", Pass: 2, Bytes: 1 << 30, BytesTotal: 1 << 30, Rate: 0},
 	}
-	assert.Equal(t, "PreCopy, pass 2 [############............]  50 %  2.0 GiB of 4.0 GiB  100.0 MiB/s  20s left", progressLine(copying))
+	assert.Equal(t, "PreCopy, pass 2 [############............]  50 %  2.0 GiB of 4.0 GiB  100.0 MiB/s  20s left", progressLine(copying, time.Time{}))
 
 	waiting := moveIn(v1alpha1.MoveQuiesce)
 	waiting.Status.Message = "pod db-0 ends"
-	assert.Equal(t, "Quiesce         pod db-0 ends", progressLine(waiting))
-	assert.Equal(t, "waiting for the provisioner to take the move up", progressLine(moveIn("")))
+	assert.Equal(t, "Quiesce         pod db-0 ends", progressLine(waiting, time.Time{}))
+	fresh := moveIn("")
+	fresh.CreationTimestamp = metav1.NewTime(time.Unix(1000, 0))
+	assert.Equal(t, "waiting for the provisioner to take the move up", progressLine(fresh, time.Unix(1030, 0)))
+	assert.Equal(t, "waiting for the provisioner to take the move up: see whether it runs (kubectl get pods -n lodestone-system)",
+		progressLine(fresh, time.Unix(1031, 0)))
 
 	unknown := moveIn(v1alpha1.MoveFinalSync)
 	unknown.Status.Claims = []v1alpha1.MovedClaim{{Name: "data"}}
-	assert.Equal(t, "FinalSync", progressLine(unknown), "nothing is divided by a total that is not known")
+	assert.Equal(t, "FinalSync", progressLine(unknown, time.Time{}), "nothing is divided by a total that is not known")
 
 	more := moveIn(v1alpha1.MoveFinalSync)
 	more.Status.Claims = []v1alpha1.MovedClaim{{Name: "data", Bytes: 30, BytesTotal: 20, Rate: 1}}
-	assert.Equal(t, "FinalSync       [########################] 100 %  30 B of 20 B  1 B/s", progressLine(more),
+	assert.Equal(t, "FinalSync       [########################] 100 %  30 B of 20 B  1 B/s", progressLine(more, time.Time{}),
 		"files may grow while they are counted")
 }
 

@@ -275,7 +275,7 @@ until that is committed.`,
 		Args:              oneMove,
 		ValidArgsFunction: completeMoves(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(move *v1alpha1.VolumeMove) error {
+			return rollBack(cmd.Context(), flags, streams, o, whole, args, rank, func(move *v1alpha1.VolumeMove) error {
 				if move.Spec.Failover == nil {
 					return cli.Refuse("VolumeMove %s moved claim %s and did not fail it over: kubectl lodestone move rollback moves it back", move.Name,
 						strings.Join(move.Spec.Claims, ", "))
