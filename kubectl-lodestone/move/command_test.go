@@ -31,7 +31,8 @@ func TestALineSaysHowFarAMoveIs(t *testing.T) {
 		{Name: "data", Pass: 1, Bytes: 1 << 30, BytesTotal: 3 << 30, Rate: 100 << 20},
 		{Name: "log", Pass: 2, Bytes: 1 << 30, BytesTotal: 1 << 30, Rate: 0},
 	}
-	assert.Equal(t, "PreCopy, pass 2 [############............]  50 %  2.0 GiB of 4.0 GiB  100.0 MiB/s  20s left", progressLine(copying, time.Time{}))
+	assert.Equal(t, "PreCopy, pass 2 [############............]  50 %  2.0 GiB of 4.0 GiB  100.0 MiB/s  20s left",
+		progressLine(copying, time.Time{}))
 
 	waiting := moveIn(v1alpha1.MoveQuiesce)
 	waiting.Status.Message = "pod db-0 ends"

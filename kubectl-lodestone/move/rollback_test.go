@@ -55,8 +55,8 @@ func TestWhatIsMovedBackIsTheLatestMoveWhateverAnEarlierOneKeeps(t *testing.T) {
 func TestWhyAMoveIsNotMovedBack(t *testing.T) {
 	for phase, says := range map[v1alpha1.MovePhase]string{
 		"": "move data-x is not done (not begun), so there is nothing to move back: kubectl lodestone move abort data-x -n shop ends it",
-		v1alpha1.MovePreCopy: "move data-x is not done (PreCopy), so there is nothing to move back: kubectl lodestone move abort data-x -n shop " +
-			"ends it",
+		v1alpha1.MovePreCopy: "move data-x is not done (PreCopy), so there is nothing to move back: kubectl lodestone move abort data-x -n " +
+			"shop ends it",
 		v1alpha1.MoveFailed: "move data-x is not done (Failed), so there is nothing to move back: kubectl lodestone move status -n shop shows " +
 			"what there is",
 		v1alpha1.MoveCommit: "move data-x is not done (Commit), so there is nothing to move back: kubectl lodestone move status -n shop shows " +

@@ -81,6 +81,9 @@ func container(pod *corev1.Pod) string {
 	return ""
 }
 
+// endSoon is how long after its time a pod may take to be gone.
+const endSoon = 30 * time.Second
+
 // deleting returns what a pod that is being deleted waits for.
 func (p Pod) deleting(s Setting) Answer {
 	pod, node := p.Pod, s.node(p.Pod.Spec.NodeName)
@@ -91,7 +94,16 @@ func (p Pod) deleting(s Setting) Answer {
 		if node == nil && !s.NodesUnknown {
 			return waits("pod %q is being deleted, and its node %q is gone: Kubernetes removes the pod within a minute", pod.Name, pod.Spec.NodeName)
 		}
-		return waits("pod %q is being deleted: its containers have until %s to end", pod.Name, pod.DeletionTimestamp.UTC().Format("15:04:05"))
+		if node != nil && down(node) != "" {
+			return waits("pod %[1]q is being deleted, but its node %[2]q does not answer: %[3]s; the pod goes once the node is back or, if that is "+
+				"off for good, once kubectl delete node %[2]s says so", pod.Name, pod.Spec.NodeName, strings.TrimSuffix(down(node), "."))
+		}
+		by := pod.DeletionTimestamp.UTC().Format("15:04:05")
+		if s.Now.Sub(pod.DeletionTimestamp.Time) > endSoon {
+			return waits("pod %q is being deleted: its containers had until %s to end, and its node has not said that they have; kubectl describe "+
+				"pod %s -n %s says more", pod.Name, by, pod.Name, pod.Namespace)
+		}
+		return waits("pod %q is being deleted: its containers have until %s to end", pod.Name, by)
 	}
 	cluster := pod.Spec.NodeName
 	if node != nil && node.Labels[keys.Cluster] != "" {
@@ -414,7 +426,7 @@ func (c Claim) judge(s Setting) Answer {
 		if why := notExpanded(claim); why != "" {
 			return waits("claim %q is bound, but not expanded to %s: %s", c.Name, claim.Spec.Resources.Requests.Storage(), why)
 		}
-		return fine("claim %q is bound: its data is in %s", c.Name, place(dataIn(c.Volume)))
+		return c.bound()
 	case c.Class == nil && claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "":
 		return waits("claim %q names storage class %q, which does not exist: create the class, or the claim anew with another", c.Name,
 			*claim.Spec.StorageClassName)
@@ -433,11 +445,26 @@ func (c Claim) judge(s Setting) Answer {
 	return c.pending(s)
 }
 
+// bound says where the data of a claim is that is bound and has nothing wrong.
+func (c Claim) bound() Answer {
+	cluster := dataIn(c.Volume)
+	switch {
+	case cluster != "":
+		return fine("claim %q is bound: its data is in %s", c.Name, place(cluster))
+	case c.Volume == nil:
+		return fine("claim %q is bound to volume %q: where its data is cannot be said, for you may not read that volume", c.Name,
+			c.Claim.Spec.VolumeName)
+	case virtualclass.Is(c.Class):
+		return fine("claim %q is bound to volume %q, which does not say where its data is", c.Name, c.Volume.Name)
+	}
+	return fine("claim %q is bound to volume %q, which is not Lodestone's", c.Name, c.Volume.Name)
+}
+
 // impaired returns what is wrong with the volume of a claim that is bound, in a sentence; empty for
 // nothing.
 func (c Claim) impaired(s Setting) string {
 	trouble := inTrouble(c.Claim)
-	if event := latest(c.Events, harmed); event != nil && trouble == "" {
+	if event := recent(s, latest(c.Events, harmed)); event != nil && trouble == "" {
 		trouble = event.Message
 	}
 	if event := recent(s, latest(c.Events, impaired)); event != nil && trouble == "" {

@@ -479,6 +479,24 @@ func TestWhyAClaimWaits(t *testing.T) {
 			claim: claim(boundIn("west")), setting: setting(),
 			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
 		},
+		"it is bound, and nobody may read its volume": {
+			claim: claim(boundIn("west"), func(c *Claim) { c.Volume = nil }), setting: setting(),
+			want: `claim "data" is bound to volume "pvc-1": where its data is cannot be said, for you may not read that volume`, fine: true,
+		},
+		"it is bound to a volume of others": {
+			claim: claim(ofLocalPath, boundIn("west"), func(c *Claim) { c.Volume.Annotations = nil }), setting: setting(),
+			want: `claim "data" is bound to volume "pvc-1", which is not Lodestone's`, fine: true,
+		},
+		"it is bound to a virtual volume that says nothing": {
+			claim: claim(boundIn("west"), func(c *Claim) { c.Volume.Annotations = nil }), setting: setting(),
+			want: `claim "data" is bound to volume "pvc-1", which does not say where its data is`, fine: true,
+		},
+		"what somebody deleted behind it was healed since": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Events = []corev1.Event{event("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west", time.Hour)}
+			}), setting: setting(),
+			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
+		},
 		"somebody deleted what is behind it": {
 			claim:   claim(boundIn("west"), said("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west")),
 			setting: setting(),
@@ -814,4 +832,32 @@ func TestNothingIsToldTwiceAndNothingOfTheSchedulersBoilerplate(t *testing.T) {
 	p = Pod{Pod: pod(on("home-1"), pulling), Events: []corev1.Event{event("Failed", "no such image", time.Minute)}}
 	all = p.Of(setting()).Sentence + strings.Join(p.Of(setting()).Facts, "\n")
 	assert.Equal(t, 1, strings.Count(all, "no such image"), all)
+}
+
+func TestWhatAPodThatIsBeingDeletedWaitsForAtHome(t *testing.T) {
+	until := func(at time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(now.Add(at))) }
+	}
+	silent := func(s *Setting) {
+		s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+			Message: "Kubelet stopped posting node status."}}
+	}
+	for name, row := range map[string]struct {
+		pod     *corev1.Pod
+		setting Setting
+		want    string
+	}{
+		"its containers end": {pod(on("home-1"), until(20*time.Second)), setting(),
+			`pod "web-1" is being deleted: its containers have until ` + now.Add(20*time.Second).UTC().Format("15:04:05") + ` to end`},
+		"its time is over": {pod(on("home-1"), until(-time.Hour)), setting(),
+			`pod "web-1" is being deleted: its containers had until ` + now.Add(-time.Hour).UTC().Format("15:04:05") +
+				` to end, and its node has not said that they have; kubectl describe pod web-1 -n shop says more`},
+		"its node does not answer": {pod(on("home-1"), until(-time.Hour)), setting(silent),
+			`pod "web-1" is being deleted, but its node "home-1" does not answer: Kubelet stopped posting node status; the pod goes once the node is ` +
+				`back or, if that is off for good, once kubectl delete node home-1 says so`},
+	} {
+		answer := Pod{Pod: row.pod}.Of(row.setting)
+		assert.Equal(t, row.want, answer.Sentence, name)
+		assert.True(t, answer.Waiting, name)
+	}
 }

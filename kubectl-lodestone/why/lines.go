@@ -104,7 +104,10 @@ func (c Claim) line(s Setting, said *told) []string {
 		parts = append(parts, "storage class "+c.Class.Name)
 	}
 	if c.Volume != nil {
-		parts = append(parts, "volume "+c.Volume.Name+", data in "+place(dataIn(c.Volume)))
+		parts = append(parts, "volume "+c.Volume.Name)
+		if cluster := dataIn(c.Volume); cluster != "" {
+			parts = append(parts, "data in "+place(cluster))
+		}
 	}
 	if node := c.Claim.Annotations[keys.SelectedNode]; node != "" && c.Volume == nil {
 		parts = append(parts, "to be made for node "+node)
