@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -101,6 +102,10 @@ func (r *reading) read(ctx context.Context, namespace string) (f facts, err erro
 		return f, err
 	} else if ok && replicas != nil { // an older home has none
 		f.replicas = replicas.Items
+	}
+	if !slices.ContainsFunc(watched, func(w source) bool { return !slices.Contains(r.unread, w.resource) }) {
+		return f, fmt.Errorf("you may not list any of %s in the cluster of context %q: ask its administrator for that right, or give -n with a "+
+			"namespace of yours", strings.Join(r.unread, ", "), r.home.Context)
 	}
 	return f, r.logins(ctx, &f)
 }
