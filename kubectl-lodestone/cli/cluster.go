@@ -1,6 +1,6 @@
 // Package cli has what the commands share: clusters with the user's own rights (ConnectHome,
 // ConnectRemote), what home has in a remote cluster (ReadHoldings), exit codes and errors (Refuse,
-// Misuse), the question before a change (Confirm), and waits (Reporter.Await). Read cluster.go
+// Misuse), the question before a change (Ask), and waits (Reporter.Await). Read cluster.go
 // first.
 package cli
 

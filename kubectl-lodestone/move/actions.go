@@ -56,7 +56,7 @@ func request(ctx context.Context, flags *genericclioptions.ConfigFlags, out io.W
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := cli.Within(ctx, time.Minute)
 	defer cancel()
 	move, err := find(ctx, home, namespace, args, rank)
 	if err != nil {

@@ -195,7 +195,7 @@ func (f *failover) run(ctx context.Context, r *runner, claims []string, word str
 		fmt.Fprintln(r.streams.ErrOut, f.describe(copied, now))
 	}
 	if !r.DryRun {
-		if err := cli.Confirm(r.streams.In, r.streams.ErrOut, f.yes, word); err != nil {
+		if err := cli.Ask(ctx, r.streams.In, r.streams.ErrOut, f.yes, word); err != nil {
 			return err
 		}
 	}
