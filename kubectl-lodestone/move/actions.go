@@ -38,6 +38,9 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return request(cmd.Context(), flags, streams.Out, output, args, verb,
 				func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+					if wanted == v1alpha1.ActionAbort {
+						return abort(ctx, home, move)
+					}
 					return setAction(ctx, home, move, wanted)
 				})
 		},
@@ -82,8 +85,57 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 	case action == v1alpha1.ActionFinalize && state != moved:
 		return fmt.Sprintf("move %s is not done (%s), so its source is the only copy that counts: wait until it is done, or end it with "+
 			"kubectl lodestone move abort %s -n %s", move.Name, phaseOf(move), move.Name, move.Namespace)
+	case action != v1alpha1.ActionGiveUp && oneOf(move.Spec.Action, v1alpha1.ActionAbort, v1alpha1.ActionFinalize, v1alpha1.ActionGiveUp):
+		return fmt.Sprintf("move %s was asked for %s already, which cannot be taken back: %s", move.Name, move.Spec.Action, wayWithoutAction(move))
 	}
 	return ""
+}
+
+// wayWithoutAction says how a move ends that cannot be asked for anything any more.
+func wayWithoutAction(move *v1alpha1.VolumeMove) string {
+	state, _ := outcomeOf(move)
+	switch {
+	case state != moved:
+		return fmt.Sprintf("kubectl lodestone move status %s -n %s shows how far that is", move.Name, move.Namespace)
+	case move.Spec.Failover != nil:
+		return fmt.Sprintf("kubectl delete volumemove %s -n %s ends it, and leaves the volume that the claim had for you to remove", move.Name,
+			move.Namespace)
+	}
+	return fmt.Sprintf("kubectl delete volumemove %s -n %s removes the copy at the source once its pods are ready", move.Name, move.Namespace)
+}
+
+const (
+	// heededIn is how long an abort is looked after, heededAgain the pause between two looks.
+	heededIn, heededAgain = 5 * time.Second, 200 * time.Millisecond
+)
+
+// abort asks a move to end, and sees whether that came too late: what is known of a move may be older than its commit. It returns the
+// move as it was last read, also with an error.
+func abort(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+	move, err := setAction(ctx, home, move, v1alpha1.ActionAbort)
+	if err != nil {
+		return move, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, heededIn)
+	defer cancel()
+	for {
+		state, _ := outcomeOf(move)
+		switch {
+		case state == moved || committed(move):
+			return move, fmt.Errorf("move %s was committed before it could be aborted: kubectl lodestone move rollback %s -n %s moves it back "+
+				"once it is done", move.Name, move.Name, move.Namespace)
+		case state != going || move.Status.Phase == v1alpha1.MoveRollBack:
+			return move, nil
+		}
+		select {
+		case <-ctx.Done():
+			return move, nil // it is asked for, and the provisioner does it once it can
+		case <-time.After(heededAgain):
+		}
+		if seen, err := getter(home, move)(ctx); err == nil {
+			move = seen
+		}
+	}
 }
 
 // phaseOf is the phase of a move, in words if it has none yet.

@@ -86,6 +86,18 @@ func TestTheReportSaysWhatCameOfAMove(t *testing.T) {
 	assert.Equal(t, "data now in cluster west; pods could not use it for 1.23s", report(move))
 }
 
+// asked is a move of which an action was asked for.
+func asked(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) *v1alpha1.VolumeMove {
+	move.Spec.Action = action
+	return move
+}
+
+// failedOverMove is a move as that of a failover.
+func failedOverMove(move *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
+	move.Spec.Failover = &v1alpha1.MoveFailover{Replica: "data-west"}
+	return move
+}
+
 func TestWhatCannotBeAskedOfAMove(t *testing.T) {
 	committed := is(v1alpha1.MoveCommitted, metav1.ConditionTrue, "")
 	for name, row := range map[string]struct {
@@ -101,6 +113,15 @@ func TestWhatCannotBeAskedOfAMove(t *testing.T) {
 		"finalize what copies":        {moveIn(v1alpha1.MovePreCopy), v1alpha1.ActionFinalize, "only copy that counts"},
 		"finalize what is kept":       {moveIn(v1alpha1.MoveRetain, committed), v1alpha1.ActionFinalize, ""},
 		"finalize what is done":       {moveIn(v1alpha1.MoveDone, committed), v1alpha1.ActionFinalize, "is over"},
+		"finalize what was aborted too late": {asked(moveIn(v1alpha1.MoveRetain, committed), v1alpha1.ActionAbort), v1alpha1.ActionFinalize,
+			"move data-x was asked for Abort already, which cannot be taken back: kubectl delete volumemove data-x -n shop removes the copy at " +
+				"the source once its pods are ready"},
+		"finalize a failover that was aborted too late": {failedOverMove(asked(moveIn(v1alpha1.MoveRetain, committed), v1alpha1.ActionAbort)),
+			v1alpha1.ActionFinalize, "ends it, and leaves the volume that the claim had for you to remove"},
+		"abort what was given up": {asked(moveIn(v1alpha1.MovePreCopy), v1alpha1.ActionGiveUp), v1alpha1.ActionAbort,
+			"move data-x was asked for GiveUp already, which cannot be taken back: kubectl lodestone move status data-x -n shop shows how far " +
+				"that is"},
+		"give up what was aborted": {asked(moveIn(v1alpha1.MovePreCopy), v1alpha1.ActionAbort), v1alpha1.ActionGiveUp, ""},
 	} {
 		problem := whyForbidden(row.move, row.action)
 		if row.problem == "" {

@@ -174,6 +174,8 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 		}
 	case step.Say == "" && step.Action != nil && step.Saved() == nil && o.Move.Status.QueuePosition == 0:
 		next.Message = o.Move.Status.Message
+	case o.Move.Spec.Action == v1alpha1.ActionAbort && !r.Over() && !record.Before(r.Phase, v1alpha1.MoveCommit):
+		next.Message = joinSentences("the abort came too late, for the move was committed", step.Say)
 	}
 	next.Message = plain(next.Message)
 	target := r.Target

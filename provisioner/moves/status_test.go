@@ -43,6 +43,17 @@ func TestTheEndOfAMoveSaysWhatStays(t *testing.T) {
 	}))
 }
 
+func TestAnAbortThatCameTooLateIsSaidToHave(t *testing.T) {
+	move := &v1alpha1.VolumeMove{Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionAbort}}
+	says := func(phase v1alpha1.MovePhase, step steps.Step) string {
+		return statusOf(steps.Observation{Move: move, Record: recordIn(phase)}, step).Message
+	}
+	assert.Equal(t, "the abort came too late, for the move was committed; the copy is kept", says(v1alpha1.MoveRetain,
+		steps.Step{Say: "the copy is kept"}))
+	assert.Equal(t, "the abort came too late, for the move was committed", says(v1alpha1.MoveCommit, steps.Step{}))
+	assert.Equal(t, "pods end", says(v1alpha1.MoveQuiesce, steps.Step{Say: "pods end"}))
+}
+
 func TestWhatOthersSayOfAMoveIsOneBoundedLineWhereverItIsShown(t *testing.T) {
 	hostile := "a\x1b[2J\nb " + strings.Repeat("x", 100<<10)
 	first := recordIn(v1alpha1.MovePrepare)
