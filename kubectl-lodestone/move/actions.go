@@ -86,7 +86,8 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 		return fmt.Sprintf("move %s is not done (%s), so its source is the only copy that counts: wait until it is done, or end it with "+
 			"kubectl lodestone move abort %s -n %s", move.Name, phaseOf(move), move.Name, move.Namespace)
 	case action != v1alpha1.ActionGiveUp && oneOf(move.Spec.Action, v1alpha1.ActionAbort, v1alpha1.ActionFinalize, v1alpha1.ActionGiveUp):
-		return fmt.Sprintf("move %s was asked for %s already, which cannot be taken back: %s", move.Name, move.Spec.Action, wayWithoutAction(move))
+		return fmt.Sprintf("move %s was asked for %s already, which cannot be taken back: %s", move.Name, move.Spec.Action,
+			wayWithoutAction(move))
 	}
 	return ""
 }
