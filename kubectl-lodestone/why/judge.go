@@ -538,20 +538,26 @@ func (c Claim) pending(s Setting) Answer {
 		}
 		return c.unscheduled()
 	}
-	cluster := keys.Home
-	if n := s.node(node); n != nil && n.Labels[keys.Cluster] != "" {
+	cluster, where := keys.Home, "in "+place(keys.Home)
+	switch n := s.node(node); {
+	case n == nil && s.NodesUnknown:
+		cluster, where = "", fmt.Sprintf("for node %q", node)
+	case n != nil && n.Labels[keys.Cluster] != "":
 		cluster = n.Labels[keys.Cluster]
+		where = "in " + place(cluster)
 	}
-	if cluster != keys.Home {
+	if cluster != keys.Home && cluster != "" {
 		if problem := s.unusable(cluster); problem != "" {
 			return waits("claim %q is to be made in %s, which cannot be used now: %s", c.Name, place(cluster), problem)
 		}
 	}
 	if event := latest(c.Events, slow); event != nil && s.Now.Sub(when(*event)) < memory {
-		return waits("claim %q is being made in %s: %s", c.Name, place(cluster), event.Message)
+		return waits("claim %q is being made %s: %s", c.Name, where, event.Message)
 	}
-	return waits("claim %q is being made in %s, for node %q: this takes seconds; if it lasts, see the log of the provisioner", c.Name,
-		place(cluster), node)
+	if cluster != "" {
+		where += fmt.Sprintf(", for node %q", node)
+	}
+	return waits("claim %q is being made %s: this takes seconds; if it lasts, see the log of the provisioner", c.Name, where)
 }
 
 // memory is how long after an event its message counts as true: the provisioner repeats it every 5
@@ -644,10 +650,13 @@ func (s Setting) cluster(name string) *v1alpha1.RemoteCluster {
 	return nil
 }
 
-// unusable returns why no volume can be made in a remote cluster now; empty if one can.
+// unusable returns why no volume can be made in a remote cluster now; empty if one can, or if that is not known.
 func (s Setting) unusable(name string) string {
 	remote := s.cluster(name)
 	if remote == nil {
+		if s.ClustersUnknown {
+			return ""
+		}
 		return fmt.Sprintf("there is no RemoteCluster %q: create it (kubectl lodestone peer)", name)
 	}
 	ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Ready)
@@ -828,7 +837,7 @@ func (n Namespace) Of(s Setting) Answer {
 		if n.Namespace.Labels[keys.Offload] != keys.OffloadEnabled {
 			answer.Sentence += fmt.Sprintf(" (kubectl label namespace %s %s=%s opens it)", name, keys.Offload, keys.OffloadEnabled)
 		}
-		return answer
+		return answer.plain()
 	}
 	var left []string
 	for i := range n.Moves {

@@ -861,3 +861,32 @@ func TestWhatAPodThatIsBeingDeletedWaitsForAtHome(t *testing.T) {
 		assert.True(t, answer.Waiting, name)
 	}
 }
+
+func TestNothingIsSaidOfWhatATenantMayNotRead(t *testing.T) {
+	unread := func(changes ...func(*Setting)) Setting {
+		return setting(append([]func(*Setting){func(s *Setting) {
+			s.Clusters, s.Nodes, s.ClustersUnknown, s.NodesUnknown = nil, nil, true, true
+		}}, changes...)...)
+	}
+	made := claim(annotated(keys.SelectedNode, "west"))
+	assert.Equal(t, `claim "data" is being made for node "west": this takes seconds; if it lasts, see the log of the provisioner`,
+		made.Of(unread()).Sentence, "nobody knows in which cluster that is")
+	slow := claim(annotated(keys.SelectedNode, "west"), said("WaitingForBacking", "it is not bound yet"))
+	assert.Equal(t, `claim "data" is being made for node "west": it is not bound yet`, slow.Of(unread()).Sentence)
+	// The node may be read, and the RemoteCluster not.
+	nodes := func(s *Setting) { s.Nodes, s.NodesUnknown = []corev1.Node{virtualNode("west")}, false }
+	answer := made.Of(unread(nodes))
+	assert.Equal(t, `claim "data" is being made in cluster "west", for node "west": this takes seconds; if it lasts, see the log of the provisioner`,
+		answer.Sentence)
+	assert.Contains(t, answer.Facts, `cluster "west": how it is cannot be said, for you may not read RemoteClusters`)
+
+	for want, namespace := range map[string]func(*Setting){
+		"namespace shop: open to all remote clusters": func(*Setting) {},
+		"namespace shop: open to west, east": func(s *Setting) {
+			s.Namespace.Annotations = map[string]string{keys.OffloadClusters: "west, east"}
+		},
+		"namespace shop: open to no remote cluster": func(s *Setting) { s.Namespace.Labels = nil },
+	} {
+		assert.Contains(t, made.Of(unread(namespace)).Facts, want)
+	}
+}

@@ -150,9 +150,12 @@ func (s Setting) clusterLines(names []string, said *told) []string {
 		if name == "" || name == keys.Home {
 			continue
 		}
-		if problem := s.unusable(name); problem != "" {
+		switch problem := s.unusable(name); {
+		case problem != "":
 			lines = append(lines, place(name)+": not usable"+said.more(problem))
-		} else {
+		case s.ClustersUnknown:
+			lines = append(lines, place(name)+": how it is cannot be said, for you may not read RemoteClusters")
+		default:
 			lines = append(lines, place(name)+": volumes can be made there")
 		}
 		for _, node := range s.standing(name) {
@@ -194,6 +197,13 @@ func (s Setting) namespaceLine() []string {
 			open = append(open, cluster.Name)
 		} else {
 			closed = append(closed, cluster.Name)
+		}
+	}
+	if list, narrowed := s.Namespace.Annotations[keys.OffloadClusters]; s.ClustersUnknown &&
+		s.Namespace.Labels[keys.Offload] == keys.OffloadEnabled {
+		open = []string{"all remote clusters"}
+		if narrowed {
+			open = []string{list}
 		}
 	}
 	line := "namespace " + s.Namespace.Name + ": open to " + cmp.Or(strings.Join(open, ", "), "no remote cluster")
