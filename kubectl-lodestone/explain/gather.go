@@ -33,11 +33,17 @@ type Gatherer struct {
 	Lodestone string
 
 	base    *why.Setting
-	classes map[string]*storagev1.StorageClass
+	classes map[string]readClass
 	// replicas are the VolumeReplicas of a namespace, by its name.
 	replicas map[string][]v1alpha1.VolumeReplica
 	// extenders are the pods of the extender that are asked, nil until they were listed.
 	extenders []corev1.Pod
+}
+
+// readClass is a storage class as it was read.
+type readClass struct {
+	class   *storagev1.StorageClass
+	unknown bool
 }
 
 // read reports whether a request was answered. An object that does not exist, or that the user may
@@ -161,7 +167,7 @@ func (g *Gatherer) Claim(ctx context.Context, namespace, name string) (why.Claim
 		return facts, err
 	}
 	if claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "" {
-		if facts.Class, err = g.class(ctx, *claim.Spec.StorageClassName); err != nil {
+		if facts.Class, facts.ClassUnknown, err = g.class(ctx, *claim.Spec.StorageClassName); err != nil {
 			return facts, err
 		}
 	}
@@ -196,23 +202,25 @@ func (g *Gatherer) Users(ctx context.Context, namespace, claim string) ([]corev1
 	return users, nil
 }
 
-func (g *Gatherer) class(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+// class reads a storage class, nil if there is none; unknown says that the user may not read it.
+func (g *Gatherer) class(ctx context.Context, name string) (class *storagev1.StorageClass, unknown bool, err error) {
 	if g.classes == nil {
-		g.classes = map[string]*storagev1.StorageClass{}
+		g.classes = map[string]readClass{}
 	}
 	if known, ok := g.classes[name]; ok {
-		return known, nil
+		return known.class, known.unknown, nil
 	}
-	class, err := g.Home.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	found, err := g.Home.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	read := readClass{unknown: apierrors.IsForbidden(err)}
 	ok, err := g.read("get storageclass "+name, err)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if !ok {
-		class = nil
+	if ok {
+		read.class = found
 	}
-	g.classes[name] = class
-	return class, nil
+	g.classes[name] = read
+	return read.class, read.unknown, nil
 }
 
 // events reads the events on an object, without those on an earlier object of its name.

@@ -189,3 +189,23 @@ func TestAnExtenderThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 	}
 	assert.Equal(t, unreached{asked: 1, listed: 1}, *way)
 }
+
+func TestAClassThatMayNotBeReadIsNotTakenForMissing(t *testing.T) {
+	claim := func(name, class string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}
+	}
+	g, client := on(t, claim("data", "lodestone"), claim("typo", "lodestne"))
+	client.PrependReactor("get", "storageclasses", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		get, ok := action.(clienttesting.GetAction)
+		return ok && get.GetName() == "lodestone", nil, apierrors.NewForbidden(corev1.Resource("storageclasses"), "lodestone", nil)
+	})
+	for range 2 { // the second answer is remembered
+		data, err := g.Answer(t.Context(), "shop", cli.Reference{Kind: cli.Claim, Name: "data"})
+		require.NoError(t, err)
+		assert.Contains(t, data.Sentence, `claim "data" waits for a pod that uses it`)
+	}
+	typo, err := g.Answer(t.Context(), "shop", cli.Reference{Kind: cli.Claim, Name: "typo"})
+	require.NoError(t, err)
+	assert.Contains(t, typo.Sentence, `names storage class "lodestne", which does not exist`)
+}

@@ -199,7 +199,7 @@ func (p Pod) unscheduled(s Setting) Answer {
 		_, refused := newestRefusal(claim.Claim, s.Now)
 		event := latest(claim.Events, stuck)
 		switch {
-		case claim.Class == nil, refused, event != nil && s.Now.Sub(when(*event)) < memory, claim.Claim.Annotations[keys.SelectedNode] != "":
+		case claim.Class == nil && !claim.ClassUnknown, refused, event != nil && s.Now.Sub(when(*event)) < memory, claim.Claim.Annotations[keys.SelectedNode] != "":
 			return waits("pod %q has no node yet, for %s", pod.Name, answer.Sentence)
 		}
 	}
@@ -427,6 +427,11 @@ func (c Claim) judge(s Setting) Answer {
 			return waits("claim %q is bound, but not expanded to %s: %s", c.Name, claim.Spec.Resources.Requests.Storage(), why)
 		}
 		return c.bound()
+	case c.ClassUnknown:
+		if event := recent(s, latest(c.Events, failed)); event != nil {
+			return waits("claim %q has no volume yet: %s", c.Name, event.Message)
+		}
+		return c.pending(s)
 	case c.Class == nil && claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "":
 		return waits("claim %q names storage class %q, which does not exist: create the class, or the claim anew with another", c.Name,
 			*claim.Spec.StorageClassName)

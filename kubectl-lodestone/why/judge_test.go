@@ -890,3 +890,25 @@ func TestNothingIsSaidOfWhatATenantMayNotRead(t *testing.T) {
 		assert.Contains(t, made.Of(unread(namespace)).Facts, want)
 	}
 }
+
+func TestAClassThatATenantMayNotReadIsNotMissing(t *testing.T) {
+	unread := func(c *Claim) { c.Class, c.ClassUnknown = nil, true }
+	for name, row := range map[string]struct {
+		claim Claim
+		want  string
+	}{
+		"it waits for a pod": {claim(unread), `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled, so ` +
+			`there is nothing to do but to start one`},
+		"its provisioner has failed": {claim(unread, said("ProvisioningFailed", "the pool is full")),
+			`claim "data" has no volume yet: the pool is full`},
+		"Lodestone cannot serve it": {claim(unread, said("TooLarge", "there is no room for 9Ti")),
+			`claim "data" cannot be served: there is no room for 9Ti`},
+		"it is being made": {claim(unread, annotated(keys.SelectedNode, "west")),
+			`claim "data" is being made in cluster "west", for node "west": this takes seconds; if it lasts, see the log of the provisioner`},
+	} {
+		assert.Equal(t, row.want, row.claim.Of(setting()).Sentence, name)
+	}
+	waiting := Pod{Pod: pod(unfit("0/1 nodes are available: 1 Insufficient cpu.")), Claims: []Claim{claim(unread)}}
+	assert.Equal(t, `pod "web-1" fits no node: of 1 node, 1 has too little cpu left; free some, or have the pod ask for less`,
+		waiting.Of(setting()).Sentence)
+}
