@@ -12,6 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
@@ -184,7 +185,7 @@ func (f facts) waiting(show only) (list []waits) {
 	}
 	for i := range f.claims {
 		claim := &f.claims[i]
-		if claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
+		if !isVirtual(virtual, claim) {
 			continue
 		}
 		uses[claim.Namespace+"/"+claim.Name] = true
@@ -237,6 +238,12 @@ func virtualClasses(classes []storagev1.StorageClass) map[string]bool {
 		virtual[class.Name] = virtualclass.Is(&class)
 	}
 	return virtual
+}
+
+// isVirtual reports whether a claim is of one of the virtual classes. Kubernetes writes the provisioner on a claim whose volume is made:
+// that is all that is known where classes cannot be read.
+func isVirtual(classes map[string]bool, claim *corev1.PersistentVolumeClaim) bool {
+	return classes[ptr.Deref(claim.Spec.StorageClassName, "")] || claim.Annotations[keys.StorageProvisioner] == keys.Driver
 }
 
 // concerns reports whether a pod waits and concerns remote clusters: it uses a virtual claim, or is
