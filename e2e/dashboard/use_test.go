@@ -28,6 +28,31 @@ func column(page *browser.Page, cluster string) string {
 	return text
 }
 
+func TestAPodOfSeveralVolumesCountsOnce(t *testing.T) {
+	b := browser.Start(t)
+	volume := func(claim, cluster string) status.Volume {
+		return status.Volume{Namespace: "shop", Claim: claim, Name: "pvc-" + claim, Phase: "Bound", Cluster: cluster}
+	}
+	s := status.Status{Clusters: []status.Cluster{{Name: "west", Ready: true, Pods: 2}}, Volumes: []status.Volume{volume("data", "home"),
+		volume("log", "home"), volume("index", "home"), volume("far", "west"), volume("wal", "west")},
+		Pods: []status.Pod{{Namespace: "shop", Name: "db-0", Phase: "Running", Cluster: "home", Claims: []string{"data", "log", "index"}},
+			{Namespace: "shop", Name: "db-1", Phase: "Running", Cluster: "home", Claims: []string{"log"}},
+			{Namespace: "shop", Name: "db-2", Phase: "Running", Cluster: "west", Claims: []string{"far", "wal"}},
+			{Namespace: "shop", Name: "front", Phase: "Running", Cluster: "west", Node: "west"}},
+		Moves: []status.Move{}, Waiting: []status.Waiting{}, Omitted: 3}
+	server := serve(t, s)
+	page := drawn(t, b, server)
+	assert.Contains(t, column(page, "home"), "Pods on them2")
+	assert.Contains(t, column(page, "west"), "Pods2")
+	assert.Contains(t, page.Text("#summary"), "used by 3 pods", "one pod uses none")
+	assert.Contains(t, page.Text("#waiting"), "and up to 3 more: kubectl lodestone why -A lists them")
+
+	s.Pods = s.Pods[1:]
+	server.Show(s, "")
+	await.Until(t, "a pod that is gone does not count", func() bool { return strings.Contains(column(page, "home"), "Pods on them1") })
+	require.Empty(t, b.Failed())
+}
+
 func TestEachVolumeIsInTheColumnOfItsClusterAndFollowsChanges(t *testing.T) {
 	b := browser.Start(t)
 	s := shop()

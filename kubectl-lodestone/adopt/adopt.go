@@ -84,7 +84,7 @@ is heard of: there, kubectl lodestone failover and move do without loss what thi
 				return fmt.Errorf("make a client: %w", err)
 			}
 			a.snapshots = client.Resource(volumesnapshot.Snapshots)
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.timeout)
+			ctx, cancel := cli.Within(cmd.Context(), a.timeout)
 			defer cancel()
 			return a.run(ctx)
 		},
@@ -117,7 +117,7 @@ func (a *adoption) run(ctx context.Context) error {
 	}
 	a.Say("All rights of home cluster %s in the cluster of context %q end, and its pods there. Go on only if it is lost for good: what still "+
 		"runs in it, or elsewhere, goes on beside yours.", a.name, a.remote.Context)
-	if err := cli.Confirm(a.streams.In, a.streams.ErrOut, a.yes, a.name); err != nil {
+	if err := cli.Ask(ctx, a.streams.In, a.streams.ErrOut, a.yes, a.name); err != nil {
 		return err
 	}
 	if err := a.end(ctx, home); err != nil {

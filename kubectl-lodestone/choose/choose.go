@@ -128,7 +128,7 @@ func Judge(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
 
 func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, name types.NamespacedName, uid types.UID,
 	yes bool) error {
-	short, cancel := context.WithTimeout(ctx, time.Minute)
+	short, cancel := cli.Within(ctx, time.Minute)
 	defer cancel()
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(name.Namespace).Get(short, name.Name, metav1.GetOptions{})
 	switch {
@@ -158,7 +158,7 @@ func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 		fmt.Fprintf(streams.ErrOut, "Real claim %s in cluster %s (UID %s) is kept: remove it by hand if nothing in it is needed.\n",
 			choice.Other.Key(), choice.Other.Cluster, choice.Other.UID)
 	}
-	if err := cli.Confirm(streams.In, streams.ErrOut, yes, name.Name); err != nil {
+	if err := cli.Ask(short, streams.In, streams.ErrOut, yes, name.Name); err != nil {
 		return err
 	}
 	if choice.Newer {

@@ -1,6 +1,6 @@
 // Package cli has what the commands share: clusters with the user's own rights (ConnectHome,
 // ConnectRemote), what home has in a remote cluster (ReadHoldings), exit codes and errors (Refuse,
-// Misuse), the question before a change (Confirm), and waits (Reporter.Await). Read cluster.go
+// Misuse), the question before a change (Ask), and waits (Reporter.Await). Read cluster.go
 // first.
 package cli
 
@@ -197,6 +197,9 @@ func (c *Cluster) Explain(doing string, err error) error {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return Refuse("you cannot %s in the cluster of context %q: the namespace is being deleted; wait until it is gone, and make it again if "+
 			"it is to be used (%w)", doing, c.Context, err)
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return fmt.Errorf("cannot %s in the cluster of context %q, for a quota leaves no room: remove what is not needed, or ask for more (%w)",
+			doing, c.Context, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
 	case errors.As(err, &status):

@@ -114,7 +114,7 @@ func (k Named[T, P]) Ask(ctx context.Context, flags *genericclioptions.ConfigFla
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := Within(ctx, time.Minute)
 	defer cancel()
 	one, err := k.Find(ctx, home, namespace, args)
 	if err != nil {

@@ -54,7 +54,7 @@ var kindNames = map[Kind][]string{
 	Job:           {"job", "jobs", "job.batch", "jobs.batch"},
 	Namespace:     {"namespace", "namespaces", "ns"},
 	Node:          {"node", "nodes", "no"},
-	Move:          {"volumemove", "volumemoves", "volumemove.lodestone.dev", "volumemoves.lodestone.dev"},
+	Move:          {"volumemove", "volumemoves", "vmove", "volumemove.lodestone.dev", "volumemoves.lodestone.dev"},
 	Replica:       {"volumereplica", "volumereplicas", "vreplica", "volumereplica.lodestone.dev", "volumereplicas.lodestone.dev"},
 	RemoteCluster: {"remotecluster", "remoteclusters", "remotecluster.lodestone.dev", "remoteclusters.lodestone.dev"},
 	HomeCluster:   {"homecluster", "homeclusters", "homecluster.remote.lodestone.dev", "homeclusters.remote.lodestone.dev"},

@@ -1,12 +1,14 @@
 package cli_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 )
@@ -46,6 +48,32 @@ func TestArgumentsAreReadAsKubectlReadsThem(t *testing.T) {
 		_, err := cli.References(strings.Fields(args), cli.Claim, cli.Deployment, cli.StatefulSet)
 		require.EqualError(t, err, says, args)
 		assert.Equal(t, cli.Usage, cli.ExitCodeOf(err), args)
+	}
+}
+
+func TestOurOwnKindsHaveTheNamesThatKubectlHasForThem(t *testing.T) {
+	for kind, file := range map[cli.Kind]string{
+		cli.Move: "base/crds/lodestone.dev_volumemoves.yaml", cli.Replica: "base/crds/lodestone.dev_volumereplicas.yaml",
+		cli.RemoteCluster: "base/crds/lodestone.dev_remoteclusters.yaml", cli.HomeCluster: "remote/crds/remote.lodestone.dev_homeclusters.yaml",
+	} {
+		content, err := os.ReadFile("../../deploy/" + file)
+		require.NoError(t, err)
+		var definition struct {
+			Spec struct {
+				Group string
+				Names struct {
+					Plural, Singular string
+					ShortNames       []string
+				}
+			}
+		}
+		require.NoError(t, yaml.Unmarshal(content, &definition))
+		names, group := definition.Spec.Names, "."+definition.Spec.Group
+		all := append(names.ShortNames, names.Plural, names.Singular, names.Plural+group, names.Singular+group)
+		require.Greater(t, len(all), 3)
+		for _, name := range all {
+			assert.Equal(t, kind, cli.KindOf(name), name)
+		}
 	}
 }
 

@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 )
 
@@ -51,23 +49,6 @@ func ExitCodeOf(err error) ExitCode {
 		return c.code
 	}
 	return Failed
-}
-
-// Confirm returns nil if yes is set or the user types word; otherwise the error
-// says that nothing was changed. The prompt goes to out.
-func Confirm(in io.Reader, out io.Writer, yes bool, word string) error {
-	if yes {
-		return nil
-	}
-	fmt.Fprintf(out, "Type %s to go on: ", word)
-	line, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && line == "" {
-		fmt.Fprintln(out)
-	}
-	if strings.TrimSpace(line) != word {
-		return Refuse("nothing was changed, because %q was not typed: answer the question, or give --yes", word)
-	}
-	return nil
 }
 
 const (

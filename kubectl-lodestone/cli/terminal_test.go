@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestCodeFollowsTheErrorThroughWraps(t *testing.T) {
@@ -47,6 +49,60 @@ func TestOnlyTheWordConfirms(t *testing.T) {
 			assert.Equal(t, !test.yes, strings.Contains(out.String(), "Type west to go on"))
 		})
 	}
+}
+
+// anyKey is of a value in a context.
+type anyKey struct{}
+
+func TestTheTimeOfAnAnswerDoesNotCount(t *testing.T) {
+	const limit = 200 * time.Millisecond
+	ctx, cancel := Within(t.Context(), limit)
+	defer cancel()
+	in, typed := io.Pipe()
+	defer in.Close()
+	go func() {
+		time.Sleep(2 * limit) // somebody thinks
+		_, _ = typed.Write([]byte("west\n"))
+	}()
+	require.NoError(t, Ask(context.WithValue(ctx, anyKey{}, 1), in, io.Discard, false, "west"))
+	require.NoError(t, ctx.Err(), "there is time left for what was asked about")
+	until, ok := ctx.Deadline()
+	assert.True(t, ok && until.After(time.Now()))
+
+	inner, stop := context.WithTimeout(ctx, time.Hour)
+	defer stop()
+	<-inner.Done()
+	assert.ErrorIs(t, inner.Err(), context.DeadlineExceeded, "then the time goes on")
+	assert.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+}
+
+func TestALimitEndsWithWhatItIsMadeOf(t *testing.T) {
+	parent, stop := context.WithCancel(t.Context())
+	ctx, cancel := Within(parent, time.Hour)
+	stop()
+	<-ctx.Done()
+	assert.ErrorIs(t, ctx.Err(), context.Canceled)
+	cancel()
+
+	ctx, cancel = Within(t.Context(), time.Hour)
+	cancel()
+	<-ctx.Done()
+	assert.ErrorIs(t, ctx.Err(), context.Canceled)
+	over, cancel := Within(t.Context(), -time.Second)
+	defer cancel()
+	<-over.Done()
+	assert.ErrorIs(t, over.Err(), context.DeadlineExceeded)
+}
+
+func TestACommandThatIsStoppedWaitsForNoAnswer(t *testing.T) {
+	in, _ := io.Pipe()
+	defer in.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	err := Ask(ctx, in, io.Discard, false, "west")
+	assert.ErrorContains(t, err, `nothing was changed, for the command was stopped before "west" was typed`)
+	assert.Equal(t, Refused, ExitCodeOf(err))
+	assert.NoError(t, Ask(ctx, in, io.Discard, true, "west"))
 }
 
 func TestAwaitEndsWithWhatIsAwaited(t *testing.T) {

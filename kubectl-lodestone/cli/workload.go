@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -67,7 +68,10 @@ func (c *Cluster) ClaimsOf(ctx context.Context, namespace string, workload Refer
 			return nil, c.unreadWorkload(ctx, workload, namespace, err)
 		}
 		if len(set.Spec.VolumeClaimTemplates) > 0 {
-			return claimsOfReplicas(set), nil
+			if groups = claimsOfReplicas(set); groups == nil {
+				return nil, c.withoutReplicas(ctx, set, verb)
+			}
+			return groups, nil
 		}
 		groups = claimsNamed(set.Spec.Template.Spec)
 	case Deployment:
@@ -128,6 +132,30 @@ func claimsOfReplicas(set *appsv1.StatefulSet) [][]string {
 		all = append(all, group)
 	}
 	return all
+}
+
+// withoutReplicas is the error for a StatefulSet that is to have no replicas now: its claims may be there, and nobody has named them.
+func (c *Cluster) withoutReplicas(ctx context.Context, set *appsv1.StatefulSet, verb string) error {
+	of := fmt.Sprintf("statefulset %s/%s has no replicas", set.Namespace, set.Name)
+	names, err := c.Names(ctx, set.Namespace, Claim)
+	if err != nil {
+		return Refuse("%s, so there are none whose claims to %s: name the claims that it has left, which kubectl get pvc -n %s lists", of, verb,
+			set.Namespace)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !isOfReplica(set, name) })
+	if len(names) == 0 {
+		return Refuse("%s and has left no claims, so there is nothing to %s", of, verb)
+	}
+	return Refuse("%s, so there are none whose claims to %s: name the claims that it has left: %s", of, verb, strings.Join(names, " "))
+}
+
+// isOfReplica says whether a claim has the name of one of a replica of a StatefulSet.
+func isOfReplica(set *appsv1.StatefulSet, name string) bool {
+	return slices.ContainsFunc(set.Spec.VolumeClaimTemplates, func(template corev1.PersistentVolumeClaim) bool {
+		ordinal, of := strings.CutPrefix(name, template.Name+"-"+set.Name+"-")
+		_, err := strconv.ParseUint(ordinal, 10, 31)
+		return of && err == nil
+	})
 }
 
 // Claim returns a claim, or an error if it does not exist.

@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 )
 
@@ -23,6 +26,32 @@ func TestClaimsOfAStatefulSet(t *testing.T) {
 	assert.Equal(t, [][]string{{"data-db-3", "log-db-3"}, {"data-db-4", "log-db-4"}}, claimsOfReplicas(set))
 	set.Spec.Replicas = ptr.To(int32(0))
 	assert.Empty(t, claimsOfReplicas(set))
+}
+
+func TestAStatefulSetWithoutReplicasIsAnsweredWithTheClaimsThatItHasLeft(t *testing.T) {
+	set := func(name string) *appsv1.StatefulSet {
+		return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: appsv1.StatefulSetSpec{
+			Replicas:             ptr.To(int32(0)),
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}}}
+	}
+	objects := []runtime.Object{set("db"), set("gone")}
+	for _, name := range []string{"data-db-1", "data-db-0", "data-db-x", "data-dbx-0", "log-db-0"} {
+		objects = append(objects, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}})
+	}
+	client := fake.NewClientset(objects...)
+	home := &Cluster{Client: client}
+	of := func(name string) error {
+		_, err := home.ClaimsOf(t.Context(), "shop", Reference{Kind: StatefulSet, Name: name}, "move")
+		assert.Equal(t, Refused, ExitCodeOf(err))
+		return err
+	}
+	require.EqualError(t, of("db"), "statefulset shop/db has no replicas, so there are none whose claims to move: name the claims that it "+
+		"has left: data-db-0 data-db-1")
+	require.EqualError(t, of("gone"), "statefulset shop/gone has no replicas and has left no claims, so there is nothing to move")
+	client.PrependReactor("list", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "", nil)
+	})
+	require.ErrorContains(t, of("db"), "name the claims that it has left, which kubectl get pvc -n shop lists")
 }
 
 func TestWhatIsMovedIsNamedInOneOfTheseWays(t *testing.T) {

@@ -58,7 +58,7 @@ backup, it neither uses nor deletes there.`,
 				return err
 			}
 			c := &confirmation{Options: *o, Reporter: cli.Reporter{Out: streams.ErrOut}, home: home, name: named.Name, streams: streams}
-			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
+			ctx, cancel := cli.Within(cmd.Context(), o.Timeout)
 			defer cancel()
 			return c.run(ctx)
 		},
@@ -91,7 +91,7 @@ func (c *confirmation) run(ctx context.Context) error {
 		c.Say("%s", Known(remote, record))
 		c.Say("If another copy of this home cluster acts there, both would write to the same volumes and run the same pods.\n"+
 			"Go on only if you have stopped every other copy, for good: also one that cannot reach cluster %q now.", c.name)
-		if err := cli.Confirm(c.streams.In, c.streams.ErrOut, c.Yes, c.name); err != nil {
+		if err := cli.Ask(ctx, c.streams.In, c.streams.ErrOut, c.Yes, c.name); err != nil {
 			return err
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": remote.UID,

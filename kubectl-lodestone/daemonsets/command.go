@@ -77,7 +77,7 @@ changed.`,
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Minute)
+			ctx, cancel := cli.Within(cmd.Context(), 5*time.Minute)
 			defer cancel()
 			return c.keep(ctx, home, streams, c.scope.In(*flags.Namespace))
 		},
@@ -168,7 +168,7 @@ func (c *chosen) keep(ctx context.Context, home *cli.Cluster, streams genericioo
 	}
 	fmt.Fprintf(streams.ErrOut, "The templates of these DaemonSets are to get the requirement that a node has no label %s.\n"+
 		"Their pods restart as it says above.\n", keys.VirtualNodeRole)
-	if err := cli.Confirm(streams.In, streams.ErrOut, c.yes, "restart"); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, c.yes, "restart"); err != nil {
 		return err
 	}
 	var failed []error

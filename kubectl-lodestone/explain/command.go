@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -166,7 +167,7 @@ func (a *asking) list(ctx context.Context, g *Gatherer, namespace string, listed
 		}
 		return nil
 	}
-	if len(found) == 0 {
+	if len(found) == 0 && omitted == 0 {
 		where := fmt.Sprintf("in namespace %q: -A looks at all", namespace)
 		if namespace == metav1.NamespaceAll {
 			where = "in any namespace"
@@ -176,11 +177,13 @@ func (a *asking) list(ctx context.Context, g *Gatherer, namespace string, listed
 		_, err := fmt.Fprintf(a.streams.Out, "nothing waits %s\n", where)
 		return err
 	}
-	if err := table(a.streams.Out, found, a.output.Format == cli.Wide); err != nil {
-		return fmt.Errorf("write the list: %w", err)
+	if len(found) > 0 {
+		if err := table(a.streams.Out, found, a.output.Format == cli.Wide); err != nil {
+			return fmt.Errorf("write the list: %w", err)
+		}
 	}
 	if omitted > 0 {
-		_, err = fmt.Fprintf(a.streams.Out, "and up to %d more: give -n or -l to see those\n", omitted)
+		_, err = fmt.Fprintf(a.streams.Out, "and up to %d more, which were not looked at: give -n or -l to see those\n", omitted)
 	}
 	return err
 }
@@ -211,7 +214,7 @@ func (g *Gatherer) Waiting(ctx context.Context, namespace string, options metav1
 			return nil, 0, g.Home.Explain("list pods", err)
 		}
 		for i := range pods.Items {
-			if mayWait(&pods.Items[i]) {
+			if PodMayWait(&pods.Items[i]) {
 				candidates = append(candidates, Waits{Kind: cli.Pod, Namespace: pods.Items[i].Namespace, Name: pods.Items[i].Name})
 			}
 		}
@@ -238,11 +241,13 @@ func (g *Gatherer) Waiting(ctx context.Context, namespace string, options metav1
 		if i == mostListed {
 			return found, len(candidates) - i, nil
 		}
-		answer, err := g.Answer(ctx, one.Namespace, cli.Reference{Kind: one.Kind, Name: one.Name})
-		if ctx.Err() != nil {
-			return nil, 0, g.Home.Explain("read what waits", err)
-		}
-		if err == nil && answer.Waiting { // one that is gone meanwhile does not wait
+		answer, is, err := g.Find(ctx, one.Namespace, cli.Reference{Kind: one.Kind, Name: one.Name})
+		switch {
+		case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return found, len(candidates) - i, nil // what was found is of use
+		case err != nil:
+			return nil, 0, err
+		case is && answer.Waiting: // one that is gone meanwhile does not wait
 			one.Answer = answer
 			found = append(found, one)
 		}
@@ -263,7 +268,8 @@ func (g *Gatherer) goingVolumes(ctx context.Context) (map[string]bool, error) {
 	return going, nil
 }
 
-func mayWait(pod *corev1.Pod) bool {
+// PodMayWait reports whether what is written on a pod gives reason to explain it.
+func PodMayWait(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
 		return pod.Status.Phase != corev1.PodSucceeded || pod.DeletionTimestamp != nil
 	}

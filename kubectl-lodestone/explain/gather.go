@@ -3,11 +3,16 @@
 package explain
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,9 +33,17 @@ type Gatherer struct {
 	Lodestone string
 
 	base    *why.Setting
-	classes map[string]*storagev1.StorageClass
+	classes map[string]readClass
 	// replicas are the VolumeReplicas of a namespace, by its name.
 	replicas map[string][]v1alpha1.VolumeReplica
+	// extenders are the pods of the extender that are asked, nil until they were listed.
+	extenders []corev1.Pod
+}
+
+// readClass is a storage class as it was read.
+type readClass struct {
+	class   *storagev1.StorageClass
+	unknown bool
 }
 
 // read reports whether a request was answered. An object that does not exist, or that the user may
@@ -98,11 +111,11 @@ func (g *Gatherer) replicasIn(ctx context.Context, namespace string) ([]v1alpha1
 	return found, nil
 }
 
-// Pod reads a pod and what it depends on.
+// Pod reads a pod and what it depends on. A pod that does not exist is a fact, not an error: it has no Pod.
 func (g *Gatherer) Pod(ctx context.Context, namespace, name string) (why.Pod, error) {
 	pod, err := g.Home.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return why.Pod{}, g.Home.Missing(ctx, cli.Pod, namespace, name)
+		return why.Pod{}, nil
 	}
 	if err != nil {
 		return why.Pod{}, g.Home.Explain("get pod "+namespace+"/"+name, err)
@@ -111,7 +124,7 @@ func (g *Gatherer) Pod(ctx context.Context, namespace, name string) (why.Pod, er
 	if facts.Events, err = g.events(ctx, "Pod", pod); err != nil {
 		return facts, err
 	}
-	for _, claim := range claimNames(pod) {
+	for _, claim := range ClaimNames(pod) {
 		read, err := g.Claim(ctx, namespace, claim)
 		if err != nil {
 			return facts, err
@@ -123,9 +136,9 @@ func (g *Gatherer) Pod(ctx context.Context, namespace, name string) (why.Pod, er
 	return facts, nil
 }
 
-// claimNames returns the claims that a pod mounts, those of its generic
+// ClaimNames returns the claims that a pod mounts, those of its generic
 // ephemeral volumes included.
-func claimNames(pod *corev1.Pod) []string {
+func ClaimNames(pod *corev1.Pod) []string {
 	var names []string
 	for _, volume := range pod.Spec.Volumes {
 		switch {
@@ -154,7 +167,7 @@ func (g *Gatherer) Claim(ctx context.Context, namespace, name string) (why.Claim
 		return facts, err
 	}
 	if claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "" {
-		if facts.Class, err = g.class(ctx, *claim.Spec.StorageClassName); err != nil {
+		if facts.Class, facts.ClassUnknown, err = g.class(ctx, *claim.Spec.StorageClassName); err != nil {
 			return facts, err
 		}
 	}
@@ -179,7 +192,7 @@ func (g *Gatherer) Users(ctx context.Context, namespace, claim string) ([]corev1
 	}
 	var users []corev1.Pod
 	for _, pod := range all.Items {
-		for _, name := range claimNames(&pod) {
+		for _, name := range ClaimNames(&pod) {
 			if name == claim {
 				users = append(users, pod)
 				break
@@ -189,23 +202,25 @@ func (g *Gatherer) Users(ctx context.Context, namespace, claim string) ([]corev1
 	return users, nil
 }
 
-func (g *Gatherer) class(ctx context.Context, name string) (*storagev1.StorageClass, error) {
+// class reads a storage class, nil if there is none; unknown says that the user may not read it.
+func (g *Gatherer) class(ctx context.Context, name string) (class *storagev1.StorageClass, unknown bool, err error) {
 	if g.classes == nil {
-		g.classes = map[string]*storagev1.StorageClass{}
+		g.classes = map[string]readClass{}
 	}
 	if known, ok := g.classes[name]; ok {
-		return known, nil
+		return known.class, known.unknown, nil
 	}
-	class, err := g.Home.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	found, err := g.Home.Client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	read := readClass{unknown: apierrors.IsForbidden(err)}
 	ok, err := g.read("get storageclass "+name, err)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	if !ok {
-		class = nil
+	if ok {
+		read.class = found
 	}
-	g.classes[name] = class
-	return class, nil
+	g.classes[name] = read
+	return read.class, read.unknown, nil
 }
 
 // events reads the events on an object, without those on an earlier object of its name.
@@ -242,14 +257,18 @@ type explained struct {
 
 // extender asks each replica of the extender, through the API server, for its decisions on a pod,
 // and returns the latest. Each replica knows only its own decisions. It is no error if the user has
-// not the right to ask, or there is no extender.
+// not the right to ask, or there is no extender. One that does not answer in time is not asked again:
+// many API servers reach no pods, and then each pod that is looked at would wait for nothing.
 func (g *Gatherer) extender(ctx context.Context, pod *corev1.Pod) why.Said {
-	replicas, err := g.Home.Client.CoreV1().Pods(g.Lodestone).List(ctx, metav1.ListOptions{LabelSelector: extenderPods})
-	if err != nil {
-		return why.Said{}
+	if g.extenders == nil {
+		g.extenders = []corev1.Pod{}
+		if found, err := g.Home.Client.CoreV1().Pods(g.Lodestone).List(ctx, metav1.ListOptions{LabelSelector: extenderPods}); err == nil {
+			g.extenders = append(g.extenders, found.Items...)
+		}
 	}
 	var answers []explained
-	for _, replica := range replicas.Items {
+	silent := map[string]bool{}
+	for _, replica := range g.extenders {
 		short, cancel := context.WithTimeout(ctx, extenderTimeout)
 		body, err := g.Home.Client.CoreV1().RESTClient().Get().
 			Namespace(replica.Namespace).Resource("pods").Name(fmt.Sprintf("%s:%d", replica.Name, extenderPort)).
@@ -260,7 +279,9 @@ func (g *Gatherer) extender(ctx context.Context, pod *corev1.Pod) why.Said {
 		if err == nil && json.Unmarshal(body, &answer) == nil {
 			answers = append(answers, answer)
 		}
+		silent[replica.Name] = errors.Is(err, context.DeadlineExceeded)
 	}
+	g.extenders = slices.DeleteFunc(g.extenders, func(replica corev1.Pod) bool { return silent[replica.Name] })
 	return lastSaid(string(pod.UID), answers)
 }
 
@@ -290,6 +311,13 @@ func lastSaid(uid string, answers []explained) why.Said {
 
 // Answer reads what there is of an object of one of the kinds, and returns why it waits.
 func (g *Gatherer) Answer(ctx context.Context, namespace string, named cli.Reference) (why.Answer, error) {
+	if named.Kind == cli.Pod || named.Kind == cli.Claim {
+		answer, found, err := g.Find(ctx, namespace, named)
+		if err == nil && !found {
+			err = g.Home.Missing(ctx, named.Kind, namespace, named.Name)
+		}
+		return answer, err
+	}
 	if named.Kind == cli.Namespace {
 		namespace = named.Name
 	}
@@ -298,21 +326,6 @@ func (g *Gatherer) Answer(ctx context.Context, namespace string, named cli.Refer
 		return why.Answer{}, err
 	}
 	switch named.Kind {
-	case cli.Pod:
-		facts, err := g.Pod(ctx, namespace, named.Name)
-		if err != nil {
-			return why.Answer{}, err
-		}
-		return facts.Of(setting), nil
-	case cli.Claim:
-		facts, err := g.ClaimOfUsers(ctx, setting, namespace, named.Name)
-		if err != nil {
-			return why.Answer{}, err
-		}
-		if facts.Claim == nil {
-			return why.Answer{}, g.Home.Missing(ctx, cli.Claim, namespace, named.Name)
-		}
-		return facts.Of(setting), nil
 	case cli.Namespace:
 		facts, err := g.namespace(ctx, named.Name)
 		if err != nil {
@@ -326,6 +339,26 @@ func (g *Gatherer) Answer(ctx context.Context, namespace string, named cli.Refer
 		}
 		return facts.Of(setting), nil
 	}
+}
+
+// Find is Answer for a pod or a claim that was seen a moment ago: found is false if it is gone.
+func (g *Gatherer) Find(ctx context.Context, namespace string, named cli.Reference) (answer why.Answer, found bool, err error) {
+	setting, err := g.Setting(ctx, namespace)
+	if err != nil {
+		return why.Answer{}, false, err
+	}
+	if named.Kind == cli.Claim {
+		facts, err := g.ClaimOfUsers(ctx, setting, namespace, named.Name)
+		if err != nil || facts.Claim == nil {
+			return why.Answer{}, false, err
+		}
+		return facts.Of(setting), true, nil
+	}
+	facts, err := g.Pod(ctx, namespace, named.Name)
+	if err != nil || facts.Pod == nil {
+		return why.Answer{}, false, err
+	}
+	return facts.Of(setting), true, nil
 }
 
 // ClaimOfUsers reads a claim, the pods that use it, and why the first of them that has no node has none.
@@ -342,7 +375,7 @@ func (g *Gatherer) ClaimOfUsers(ctx context.Context, setting why.Setting, namesp
 			continue
 		}
 		waiting, err := g.Pod(ctx, namespace, pod.Name)
-		if err == nil {
+		if err == nil && waiting.Pod != nil {
 			facts.PodWaits = waiting.Of(setting).Sentence
 		}
 		return facts, nil // without the pod the sentence says less
@@ -417,6 +450,7 @@ func (g *Gatherer) workload(ctx context.Context, namespace string, named cli.Ref
 	default:
 		j, failed := g.Home.Client.BatchV1().Jobs(namespace).Get(ctx, named.Name, get)
 		object, selector, err, kind, w.Wanted = j, j.Spec.Selector, failed, "Job", -1
+		ofJob(&w, j)
 	}
 	if apierrors.IsNotFound(err) {
 		return w, g.Home.Missing(ctx, named.Kind, namespace, named.Name)
@@ -425,6 +459,9 @@ func (g *Gatherer) workload(ctx context.Context, namespace string, named cli.Ref
 		return w, g.Home.Explain("get "+string(named.Kind)+" "+namespace+"/"+named.Name, err)
 	}
 	w.Deleted = object.GetDeletionTimestamp() != nil
+	if owner := metav1.GetControllerOf(object); owner != nil {
+		w.Owner = strings.ToLower(owner.Kind) + "/" + owner.Name
+	}
 	if w.Events, err = g.events(ctx, kind, object); err != nil {
 		return w, err
 	}
@@ -432,16 +469,40 @@ func (g *Gatherer) workload(ctx context.Context, namespace string, named cli.Ref
 	if err != nil {
 		return w, g.Home.Explain("list pods", err)
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if len(w.Pods) == mostPods || pod.Status.Phase == corev1.PodSucceeded {
-			continue
+	left := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return pod.Status.Phase == corev1.PodSucceeded })
+	slices.SortStableFunc(left, func(a, b corev1.Pod) int { return boolean(PodMayWait(&b)) - boolean(PodMayWait(&a)) })
+	w.Has = len(left)
+	for i := range left[:min(len(left), mostPods)] {
+		facts, err := g.Pod(ctx, namespace, left[i].Name)
+		switch {
+		case err != nil:
+			return w, err
+		case facts.Pod == nil: // it is gone meanwhile
+			w.Has--
+		default:
+			w.Pods = append(w.Pods, facts)
 		}
-		facts, err := g.Pod(ctx, namespace, pod.Name)
-		if err != nil {
-			continue // it is gone meanwhile
-		}
-		w.Pods = append(w.Pods, facts)
 	}
 	return w, nil
+}
+
+func boolean(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// ofJob adds to the facts about a Job what its conditions say of its end, and whether it is to make pods.
+func ofJob(w *why.Workload, job *batchv1.Job) {
+	for _, c := range job.Status.Conditions {
+		switch {
+		case c.Status != corev1.ConditionTrue:
+		case c.Type == batchv1.JobComplete:
+			w.Done = true
+		case c.Type == batchv1.JobFailed:
+			w.Failed = cmp.Or(c.Message, c.Reason, "its status says no more")
+		}
+	}
+	w.Suspended = ptr.Deref(job.Spec.Suspend, false)
 }

@@ -108,5 +108,5 @@ func TestClaimNamesHaveThoseOfEphemeralVolumes(t *testing.T) {
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
 	}}}
-	assert.Equal(t, []string{"web-data", "web-scratch"}, claimNames(pod))
+	assert.Equal(t, []string{"web-data", "web-scratch"}, ClaimNames(pod))
 }

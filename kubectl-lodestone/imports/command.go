@@ -75,7 +75,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
+			ctx, cancel := cli.Within(cmd.Context(), o.Timeout)
 			defer cancel()
 			if o.Cluster != "" {
 				if err := i.home.RequireCluster(ctx, o.Cluster); err != nil {

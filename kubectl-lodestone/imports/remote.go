@@ -48,7 +48,7 @@ func (i *importing) fromRemote(ctx context.Context, what source) error {
 		}
 		goes := fmt.Sprintf("Claim %s in cluster %q, which has it now, stays and goes with the virtual claim; nothing is copied.", at,
 			what.cluster)
-		if err := i.confirm(a.Target, a.Real, a.Target, goes); err != nil {
+		if err := i.confirm(ctx, a.Target, a.Real, a.Target, goes); err != nil {
 			return err
 		}
 	}

@@ -75,7 +75,7 @@ func (i *importing) fromHome(ctx context.Context, what source) error {
 		if h.Holder != nil {
 			goes = fmt.Sprintf("Claim %s/%s, which has it now, is deleted; nothing is copied.", h.Holder.Namespace, h.Holder.Name)
 		}
-		if err := i.confirm(target, h.Real, h.origin(), goes); err != nil {
+		if err := i.confirm(ctx, target, h.Real, h.origin(), goes); err != nil {
 			return err
 		}
 		if h.Record, err = i.begin(ctx, h, target); err != nil {
@@ -207,7 +207,8 @@ func (i *importing) begin(ctx context.Context, h Home, target types.NamespacedNa
 
 // confirm asks the user to confirm: whose data becomes that of which claim, and what happens to the
 // claim that has it now.
-func (i *importing) confirm(target types.NamespacedName, real *corev1.PersistentVolume, from types.NamespacedName, goes string) error {
+func (i *importing) confirm(ctx context.Context, target types.NamespacedName, real *corev1.PersistentVolume, from types.NamespacedName,
+	goes string) error {
 	size := real.Spec.Capacity[corev1.ResourceStorage]
 	i.Say("Volume %s (%s, policy %s) is to be the data of virtual claim %s of class %q.",
 		real.Name, size.String(), real.Spec.PersistentVolumeReclaimPolicy, target, i.Class)
@@ -215,7 +216,7 @@ func (i *importing) confirm(target types.NamespacedName, real *corev1.Persistent
 		i.Say("It is the data of claim %s: who may use namespace %s gets it.", from, target.Namespace)
 	}
 	i.Say("%s", goes)
-	return cli.Confirm(i.streams.In, i.streams.ErrOut, i.Yes, target.Name)
+	return cli.Ask(ctx, i.streams.In, i.streams.ErrOut, i.Yes, target.Name)
 }
 
 // undo undoes an import in one write, as long as nothing is lost by that.

@@ -63,7 +63,7 @@ again at any time.`,
 			}
 			fmt.Fprintf(streams.ErrOut, "Lodestone is removed from the cluster of context %q: %d objects, and what is in namespace %s.\n",
 				cluster.Context, len(had), namespaceOf(remote))
-			if err := cli.Confirm(streams.In, streams.ErrOut, yes, cluster.Context); err != nil {
+			if err := cli.Ask(cmd.Context(), streams.In, streams.ErrOut, yes, cluster.Context); err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)

@@ -70,7 +70,7 @@ kubectl lodestone import gives it a claim again. While the claim at home is ther
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			ctx, cancel := cli.Within(cmd.Context(), time.Minute)
 			defer cancel()
 			name := named.Name
 			if named.Kind == cli.Claim {
@@ -162,7 +162,7 @@ func (o *Options) lose(ctx context.Context, home *cli.Cluster, streams genericio
 	}
 	fmt.Fprintf(streams.ErrOut, "The data of this volume is to be declared lost: its claim can then be deleted without cluster %q.\nGo on "+
 		"only if that cluster is gone for ever.\n", cli.ClusterOf(volume))
-	if err := cli.Confirm(streams.In, streams.ErrOut, o.Yes, name); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, o.Yes, name); err != nil {
 		return err
 	}
 	if err := declare(ctx, home, volume, time.Now().UTC().Format(time.RFC3339)); err != nil {

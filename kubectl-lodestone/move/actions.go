@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,9 @@ func action(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStr
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return named.Ask(cmd.Context(), flags, streams.Out, output, args, verb,
 				func(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+					if wanted == v1alpha1.ActionAbort {
+						return abort(ctx, home, move)
+					}
 					return setAction(ctx, home, move, wanted)
 				})
 		},
@@ -55,13 +59,67 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 		return fmt.Sprintf("move %s is being deleted, and ends by itself: there is nothing to do", move.Name)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
 		v1alpha1.MoveFinalize):
-		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback moves it back", move.Name)
+		return fmt.Sprintf("move %s is committed, so it cannot be aborted: kubectl lodestone move rollback %s -n %s moves it back", move.Name,
+			move.Name, move.Namespace)
 	case action == v1alpha1.ActionFinalize && state != moved:
 		return fmt.Sprintf("move %s is not done (%s), so its source is the only copy that counts: wait until it is done, or end it with "+
-			"kubectl lodestone move abort", move.Name, cmp.Or(string(move.Status.Phase), "not begun"))
+			"kubectl lodestone move abort %s -n %s", move.Name, phaseOf(move), move.Name, move.Namespace)
+	case action != v1alpha1.ActionGiveUp && oneOf(move.Spec.Action, v1alpha1.ActionAbort, v1alpha1.ActionFinalize, v1alpha1.ActionGiveUp):
+		return fmt.Sprintf("move %s was asked for %s already, which cannot be taken back: %s", move.Name, move.Spec.Action,
+			wayWithoutAction(move))
 	}
 	return ""
 }
+
+// wayWithoutAction says how a move ends that cannot be asked for anything any more.
+func wayWithoutAction(move *v1alpha1.VolumeMove) string {
+	state, _ := outcomeOf(move)
+	switch {
+	case state != moved:
+		return fmt.Sprintf("kubectl lodestone move status %s -n %s shows how far that is", move.Name, move.Namespace)
+	case move.Spec.Failover != nil:
+		return fmt.Sprintf("kubectl delete volumemove %s -n %s ends it, and leaves the volume that the claim had for you to remove", move.Name,
+			move.Namespace)
+	}
+	return fmt.Sprintf("kubectl delete volumemove %s -n %s removes the copy at the source once its pods are ready", move.Name, move.Namespace)
+}
+
+const (
+	// heededIn is how long an abort is looked after, heededAgain the pause between two looks.
+	heededIn, heededAgain = 5 * time.Second, 200 * time.Millisecond
+)
+
+// abort asks a move to end, and sees whether that came too late: what is known of a move may be older than its commit. It returns the
+// move as it was last read, also with an error.
+func abort(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMove) (*v1alpha1.VolumeMove, error) {
+	move, err := setAction(ctx, home, move, v1alpha1.ActionAbort)
+	if err != nil {
+		return move, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, heededIn)
+	defer cancel()
+	for {
+		state, _ := outcomeOf(move)
+		switch {
+		case state == moved || committed(move):
+			return move, fmt.Errorf("move %s was committed before it could be aborted: kubectl lodestone move rollback %s -n %s moves it back "+
+				"once it is done", move.Name, move.Name, move.Namespace)
+		case state != going || move.Status.Phase == v1alpha1.MoveRollBack:
+			return move, nil
+		}
+		select {
+		case <-ctx.Done():
+			return move, nil // it is asked for, and the provisioner does it once it can
+		case <-time.After(heededAgain):
+		}
+		if seen, err := getter(home, move)(ctx); err == nil {
+			move = seen
+		}
+	}
+}
+
+// phaseOf is the phase of a move, in words if it has none yet.
+func phaseOf(move *v1alpha1.VolumeMove) string { return cmp.Or(string(move.Status.Phase), "not begun") }
 
 // setAction writes the wanted action into a move. It returns the move as it was last read, also
 // with an error.
@@ -103,7 +161,7 @@ var named = cli.Named[v1alpha1.VolumeMove, *v1alpha1.VolumeMove]{
 		return moves.Items, nil
 	},
 	Claims: func(move *v1alpha1.VolumeMove) []string { return move.Spec.Claims },
-	Choose: choose, There: thereAre,
+	Choose: ranking(rank).choose, There: thereAre,
 }
 
 // thereAre names the moves that there are, and their claims.
@@ -123,33 +181,47 @@ func thereAre(moves []v1alpha1.VolumeMove, _, namespace string) string {
 	return text
 }
 
-// choose returns the move that a user means: the one of that name, else of the moves of the claim of that name the one that
-// goes on, else the latest that was committed and keeps something (a failover keeps a snapshot after the way back of it is done), else
-// the latest that was committed, else the latest, of which nothing is left to do. So a move that was refused, or aborted, never stands in
-// for the one that runs. Several that go on are an error. It returns nil if there is none. It is pure.
-func choose(moves []v1alpha1.VolumeMove, reference cli.Reference) (*v1alpha1.VolumeMove, error) {
-	var found *v1alpha1.VolumeMove
+// choose returns the move that a user means: the one of that name, or of the moves of the claim of that name the one that goes on, else the
+// first by rank, and of several the latest. So a move that was refused, or aborted, never stands in for the one that runs, also not by
+// its name, which may be that of a claim, too. Several that go on are an error, and so is a name that means two moves. It returns nil
+// if there is none. It is pure.
+func choose(moves []v1alpha1.VolumeMove, reference cli.Reference, by ranking) (*v1alpha1.VolumeMove, error) {
+	var byName, ofClaim *v1alpha1.VolumeMove
 	var goOn []string
 	for i := range moves {
 		move := &moves[i]
 		if reference.Kind != cli.Claim && move.Name == reference.Name {
-			return move, nil
+			byName = move
 		}
 		if reference.Kind == cli.Move || !slices.Contains(move.Spec.Claims, reference.Name) {
 			continue
 		}
-		if rank(move) == rankGoesOn {
+		if by(move) == rankGoesOn {
 			goOn = append(goOn, move.Name)
 		}
-		if found == nil || rank(move) > rank(found) || rank(move) == rank(found) && found.CreationTimestamp.Before(&move.CreationTimestamp) {
-			found = move
+		if ofClaim == nil || by(move) > by(ofClaim) || by(move) == by(ofClaim) && ofClaim.CreationTimestamp.Before(&move.CreationTimestamp) {
+			ofClaim = move
 		}
 	}
-	if len(goOn) > 1 {
+	switch {
+	case byName != nil && (ofClaim == nil || byName == ofClaim || by(byName) == rankGoesOn && len(goOn) == 0):
+		return byName, nil
+	case len(goOn) > 1:
 		slices.Sort(goOn)
 		return nil, cli.Misuse("claim %q has several moves that go on: name one of %s", reference.Name, strings.Join(goOn, ", "))
+	case byName != nil && (by(byName) == rankGoesOn || by(ofClaim) != rankGoesOn):
+		return nil, cli.Misuse("%q is a VolumeMove, and a claim which another one moves, too (%s): write volumemove/%[1]s or pvc/%[1]s",
+			reference.Name, ofClaim.Name)
 	}
-	return found, nil
+	return ofClaim, nil
+}
+
+// ranking says which of the moves of a claim comes first: the one with the highest value.
+type ranking func(*v1alpha1.VolumeMove) int
+
+// choose is choose by that ranking.
+func (by ranking) choose(moves []v1alpha1.VolumeMove, reference cli.Reference) (*v1alpha1.VolumeMove, error) {
+	return choose(moves, reference, by)
 }
 
 const (
@@ -159,14 +231,22 @@ const (
 	rankGoesOn
 )
 
+// rank has one that goes on first, then one that was committed and keeps something, for that may be removed (a failover keeps a snapshot
+// after the way back of it is done), then another one that was committed.
 func rank(move *v1alpha1.VolumeMove) int {
+	if by := rankToGoBack(move); by != rankCommitted || move.Status.Phase == v1alpha1.MoveDone {
+		return by
+	}
+	return rankKeeps
+}
+
+// rankToGoBack is rank for the way back of a move: the claim is where the latest that was committed has brought it, whatever an earlier
+// one keeps still.
+func rankToGoBack(move *v1alpha1.VolumeMove) int {
 	switch state, _ := outcomeOf(move); state {
 	case going:
 		return rankGoesOn
 	case moved:
-		if move.Status.Phase != v1alpha1.MoveDone {
-			return rankKeeps
-		}
 		return rankCommitted
 	case refused, checked, failed:
 	}

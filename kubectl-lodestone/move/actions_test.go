@@ -79,6 +79,10 @@ func TestTheMoveThatAUserMeans(t *testing.T) {
 		move.Status.Conditions = conditions
 		return move
 	}
+	ofOther := func(move v1alpha1.VolumeMove) v1alpha1.VolumeMove {
+		move.Spec.Claims = []string{"log"}
+		return move
+	}
 	committed := metav1.Condition{Type: v1alpha1.MoveCommitted, Status: metav1.ConditionTrue}
 	notAccepted := metav1.Condition{Type: v1alpha1.MoveAccepted, Status: metav1.ConditionFalse, Message: "no"}
 	for name, row := range map[string]struct {
@@ -123,9 +127,31 @@ func TestTheMoveThatAUserMeans(t *testing.T) {
 			moves: []v1alpha1.VolumeMove{at("b", 1, v1alpha1.MovePreCopy), at("a", 2, "")},
 			means: cli.Reference{Name: "data"}, says: `claim "data" has several moves that go on: name one of a, b`,
 		},
-		"a name of a move comes first": {
+		"a name of a move": {
+			moves: []v1alpha1.VolumeMove{at("x", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Name: "x"}, want: "x",
+		},
+		"the one that runs, although one that is over has the name of the claim": {
 			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Name: "data"}, want: "runs",
+		},
+		"the one that runs and has the name of a claim": {
+			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MovePreCopy), at("over", 2, v1alpha1.MoveFailed)},
 			means: cli.Reference{Name: "data"}, want: "data",
+		},
+		"a move that is meant by its kind, whatever runs": {
+			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Kind: cli.Move, Name: "data"}, want: "data",
+		},
+		"two that are over, by name and by claim": {
+			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("later", 2, v1alpha1.MoveDone, committed)},
+			means: cli.Reference{Name: "data"},
+			says:  `"data" is a VolumeMove, and a claim which another one moves, too (later): write volumemove/data or pvc/data`,
+		},
+		"one of another claim that runs, and one of the claim that does": {
+			moves: []v1alpha1.VolumeMove{ofOther(at("data", 1, v1alpha1.MovePreCopy)), at("runs", 2, v1alpha1.MovePreCopy)},
+			means: cli.Reference{Name: "data"},
+			says:  `"data" is a VolumeMove, and a claim which another one moves, too (runs): write volumemove/data or pvc/data`,
 		},
 		"unless a claim is meant": {
 			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
@@ -137,7 +163,7 @@ func TestTheMoveThatAUserMeans(t *testing.T) {
 		"another claim": {moves: []v1alpha1.VolumeMove{at("runs", 2, v1alpha1.MovePreCopy)}, means: cli.Reference{Name: "logs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			move, err := choose(row.moves, row.means)
+			move, err := choose(row.moves, row.means, rank)
 			switch {
 			case row.says != "":
 				require.ErrorContains(t, err, row.says)

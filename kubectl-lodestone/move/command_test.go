@@ -31,20 +31,25 @@ func TestALineSaysHowFarAMoveIs(t *testing.T) {
 		{Name: "data", Pass: 1, Bytes: 1 << 30, BytesTotal: 3 << 30, Rate: 100 << 20},
 		{Name: "log", Pass: 2, Bytes: 1 << 30, BytesTotal: 1 << 30, Rate: 0},
 	}
-	assert.Equal(t, "PreCopy, pass 2 [############............]  50 %  2.0 GiB of 4.0 GiB  100.0 MiB/s  20s left", progressLine(copying))
+	assert.Equal(t, "PreCopy, pass 2 [############............]  50 %  2.0 GiB of 4.0 GiB  100.0 MiB/s  20s left",
+		progressLine(copying, time.Time{}))
 
 	waiting := moveIn(v1alpha1.MoveQuiesce)
 	waiting.Status.Message = "pod db-0 ends"
-	assert.Equal(t, "Quiesce         pod db-0 ends", progressLine(waiting))
-	assert.Equal(t, "waiting for the provisioner to take the move up", progressLine(moveIn("")))
+	assert.Equal(t, "Quiesce         pod db-0 ends", progressLine(waiting, time.Time{}))
+	fresh := moveIn("")
+	fresh.CreationTimestamp = metav1.NewTime(time.Unix(1000, 0))
+	assert.Equal(t, "waiting for the provisioner to take the move up", progressLine(fresh, time.Unix(1030, 0)))
+	assert.Equal(t, "waiting for the provisioner to take the move up: see whether it runs (kubectl get pods -n lodestone-system)",
+		progressLine(fresh, time.Unix(1031, 0)))
 
 	unknown := moveIn(v1alpha1.MoveFinalSync)
 	unknown.Status.Claims = []v1alpha1.MovedClaim{{Name: "data"}}
-	assert.Equal(t, "FinalSync", progressLine(unknown), "nothing is divided by a total that is not known")
+	assert.Equal(t, "FinalSync", progressLine(unknown, time.Time{}), "nothing is divided by a total that is not known")
 
 	more := moveIn(v1alpha1.MoveFinalSync)
 	more.Status.Claims = []v1alpha1.MovedClaim{{Name: "data", Bytes: 30, BytesTotal: 20, Rate: 1}}
-	assert.Equal(t, "FinalSync       [########################] 100 %  30 B of 20 B  1 B/s", progressLine(more),
+	assert.Equal(t, "FinalSync       [########################] 100 %  30 B of 20 B  1 B/s", progressLine(more, time.Time{}),
 		"files may grow while they are counted")
 }
 
@@ -81,6 +86,18 @@ func TestTheReportSaysWhatCameOfAMove(t *testing.T) {
 	assert.Equal(t, "data now in cluster west; pods could not use it for 1.23s", report(move))
 }
 
+// asked is a move of which an action was asked for.
+func asked(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) *v1alpha1.VolumeMove {
+	move.Spec.Action = action
+	return move
+}
+
+// failedOverMove is a move as that of a failover.
+func failedOverMove(move *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
+	move.Spec.Failover = &v1alpha1.MoveFailover{Replica: "data-west"}
+	return move
+}
+
 func TestWhatCannotBeAskedOfAMove(t *testing.T) {
 	committed := is(v1alpha1.MoveCommitted, metav1.ConditionTrue, "")
 	for name, row := range map[string]struct {
@@ -96,6 +113,15 @@ func TestWhatCannotBeAskedOfAMove(t *testing.T) {
 		"finalize what copies":        {moveIn(v1alpha1.MovePreCopy), v1alpha1.ActionFinalize, "only copy that counts"},
 		"finalize what is kept":       {moveIn(v1alpha1.MoveRetain, committed), v1alpha1.ActionFinalize, ""},
 		"finalize what is done":       {moveIn(v1alpha1.MoveDone, committed), v1alpha1.ActionFinalize, "is over"},
+		"finalize what was aborted too late": {asked(moveIn(v1alpha1.MoveRetain, committed), v1alpha1.ActionAbort), v1alpha1.ActionFinalize,
+			"move data-x was asked for Abort already, which cannot be taken back: kubectl delete volumemove data-x -n shop removes the copy at " +
+				"the source once its pods are ready"},
+		"finalize a failover that was aborted too late": {failedOverMove(asked(moveIn(v1alpha1.MoveRetain, committed), v1alpha1.ActionAbort)),
+			v1alpha1.ActionFinalize, "ends it, and leaves the volume that the claim had for you to remove"},
+		"abort what was given up": {asked(moveIn(v1alpha1.MovePreCopy), v1alpha1.ActionGiveUp), v1alpha1.ActionAbort,
+			"move data-x was asked for GiveUp already, which cannot be taken back: kubectl lodestone move status data-x -n shop shows how far " +
+				"that is"},
+		"give up what was aborted": {asked(moveIn(v1alpha1.MovePreCopy), v1alpha1.ActionAbort), v1alpha1.ActionGiveUp, ""},
 	} {
 		problem := whyForbidden(row.move, row.action)
 		if row.problem == "" {

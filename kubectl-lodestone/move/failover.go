@@ -195,7 +195,7 @@ func (f *failover) run(ctx context.Context, r *runner, claims []string, word str
 		fmt.Fprintln(r.streams.ErrOut, f.describe(copied, now))
 	}
 	if !r.DryRun {
-		if err := cli.Confirm(r.streams.In, r.streams.ErrOut, f.yes, word); err != nil {
+		if err := cli.Ask(ctx, r.streams.In, r.streams.ErrOut, f.yes, word); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ until that is committed.`,
 		Args:              named.OneOf,
 		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(move *v1alpha1.VolumeMove) error {
+			return rollBack(cmd.Context(), flags, streams, o, whole, args, rank, func(move *v1alpha1.VolumeMove) error {
 				if move.Spec.Failover == nil {
 					return cli.Refuse("VolumeMove %s moved claim %s and did not fail it over: kubectl lodestone move rollback moves it back", move.Name,
 						strings.Join(move.Spec.Claims, ", "))

@@ -51,7 +51,7 @@ func (s *screen) show(move *v1alpha1.VolumeMove) {
 		s.print("%s: %s", name, accepted.Message)
 		s.told = true
 	}
-	text := name + ": " + progressLine(move)
+	text := name + ": " + progressLine(move, time.Now())
 	switch {
 	case s.terminal:
 		fmt.Fprintf(s.out, "\r\033[K%s", text)
@@ -225,15 +225,22 @@ func sumOf(status v1alpha1.VolumeMoveStatus) (s sums) {
 	return s
 }
 
+// takenUpIn is how long the provisioner may take to say something of a new move before somebody is asked to look at it.
+const takenUpIn = 30 * time.Second
+
 // progressLine says in one line how far a move is.
-func progressLine(move *v1alpha1.VolumeMove) string {
+func progressLine(move *v1alpha1.VolumeMove, now time.Time) string {
 	status := move.Status
 	phase := string(status.Phase)
 	if phase == "" {
 		if status.Message != "" {
 			return status.Message
 		}
-		return "waiting for the provisioner to take the move up"
+		text := "waiting for the provisioner to take the move up"
+		if made := move.CreationTimestamp; !made.IsZero() && now.Sub(made.Time) > takenUpIn {
+			text += ": see whether it runs (kubectl get pods -n lodestone-system)"
+		}
+		return text
 	}
 	pass := int32(0)
 	for _, claim := range status.Claims {

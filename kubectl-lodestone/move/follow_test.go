@@ -186,7 +186,7 @@ func TestHowDataTravelsIsShown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			move := moveIn(v1alpha1.MoveFinalSync)
 			move.Status.Claims = row.claims
-			assert.Equal(t, "FinalSync       "+progressBar(sumOf(move.Status))+row.line, progressLine(move))
+			assert.Equal(t, "FinalSync       "+progressBar(sumOf(move.Status))+row.line, progressLine(move, time.Time{}))
 			var out bytes.Buffer
 			require.NoError(t, writeRoutes(&out, move))
 			assert.Equal(t, row.said, out.String())

@@ -70,7 +70,7 @@ func giveUp(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 		fmt.Fprintln(streams.ErrOut, consequences(move, cluster))
 	}
 	fmt.Fprintln(streams.ErrOut, "Go on only if that cluster is gone for ever.")
-	if err := cli.Confirm(streams.In, streams.ErrOut, yes, move.Name); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, yes, move.Name); err != nil {
 		return move, err
 	}
 	return setAction(ctx, home, move, v1alpha1.ActionGiveUp)

@@ -35,7 +35,7 @@ A move that is not committed yet is ended with kubectl lodestone move abort.`,
 		Args:              named.OneOf,
 		ValidArgsFunction: named.Complete(flags),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return rollBack(cmd.Context(), flags, streams, o, whole, args, func(*v1alpha1.VolumeMove) error { return nil })
+			return rollBack(cmd.Context(), flags, streams, o, whole, args, rankToGoBack, func(*v1alpha1.VolumeMove) error { return nil })
 		},
 	}
 	rollbackFlags(command, o, &whole)
@@ -49,9 +49,9 @@ func rollbackFlags(command *cobra.Command, o *Options, whole *bool) {
 	completeVerify(command)
 }
 
-// rollBack moves the claims of a move, which the arguments name and may is asked about, back to where they came from.
+// rollBack moves the claims of a move, which the arguments name by rank and may is asked about, back to where they came from.
 func rollBack(ctx context.Context, flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, o *Options, whole bool,
-	args []string, may func(*v1alpha1.VolumeMove) error) error {
+	args []string, by ranking, may func(*v1alpha1.VolumeMove) error) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -59,7 +59,9 @@ func rollBack(ctx context.Context, flags *genericclioptions.ConfigFlags, streams
 	if err != nil {
 		return err
 	}
-	move, err := named.Find(ctx, home, namespace, args)
+	chosen := named
+	chosen.Choose = by.choose
+	move, err := chosen.Find(ctx, home, namespace, args)
 	if err != nil {
 		return err
 	}
@@ -108,8 +110,12 @@ func keptBy(move *v1alpha1.VolumeMove, whole bool) (into, cluster string) {
 // origin returns where the data of a completed move came from.
 func origin(move *v1alpha1.VolumeMove) (cluster, class string, err error) {
 	if state, _ := outcomeOf(move); state != moved {
-		return "", "", cli.Refuse("move %s is not done (%s), so there is nothing to move back: kubectl lodestone move abort ends one that is "+
-			"not committed", move.Name, move.Status.Phase)
+		if why := whyForbidden(move, v1alpha1.ActionAbort); why != "" { // it is over, or in Commit or Resume
+			return "", "", cli.Refuse("move %s is not done (%s), so there is nothing to move back: kubectl lodestone move status -n %s shows "+
+				"what there is", move.Name, phaseOf(move), move.Namespace)
+		}
+		return "", "", cli.Refuse("move %s is not done (%s), so there is nothing to move back: kubectl lodestone move abort %s -n %s ends it",
+			move.Name, phaseOf(move), move.Name, move.Namespace)
 	}
 	for _, claim := range move.Status.Claims {
 		switch {

@@ -121,6 +121,36 @@ func TestWhatIsNotWaitedForIsWrittenAsItWasMade(t *testing.T) {
 	assert.Empty(t, said)
 }
 
+func TestAnAbortThatComesTooLateIsSaidToHave(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		fate func(*v1alpha1.VolumeMove)
+		says string
+	}{
+		"the move is committed meanwhile": {succeeds, "move data-db-0-0 was committed before it could be aborted: kubectl lodestone move " +
+			"rollback data-db-0-0 -n shop moves it back once it is done"},
+		"it is in Commit":    {func(m *v1alpha1.VolumeMove) { m.Status.Phase = v1alpha1.MoveCommit }, "was committed before it could be aborted"},
+		"it goes back":       {func(m *v1alpha1.VolumeMove) { m.Status.Phase = v1alpha1.MoveRollBack }, ""},
+		"it fails":           {fails, ""},
+		"nobody looks at it": {func(*v1alpha1.VolumeMove) {}, ""},
+	} {
+		s := &server{fate: map[string]func(*v1alpha1.VolumeMove){"data-db-0": row.fate}}
+		r, _ := shop(t, s)
+		r.Detach = true
+		require.NoError(t, r.run(t.Context(), [][]string{{"data-db-0"}}), name)
+		for _, made := range s.moves {
+			made.Namespace = "shop"
+			move, err := abort(t.Context(), r.home, made.DeepCopy())
+			assert.Equal(t, v1alpha1.ActionAbort, move.Spec.Action, name)
+			if row.says == "" {
+				assert.NoError(t, err, name)
+			} else {
+				assert.ErrorContains(t, err, row.says, name)
+			}
+		}
+	}
+}
+
 func TestWhatIsAskedOfAMoveIsWrittenAlsoIfItIsRefused(t *testing.T) {
 	t.Parallel()
 	s := &server{}

@@ -66,7 +66,7 @@ func table(out io.Writer, moves []v1alpha1.VolumeMove, namespaces, wide bool, no
 	for i := range moves {
 		move := &moves[i]
 		row(move.Namespace, move.Name, strings.Join(move.Spec.Claims, ","), sourceOf(move), move.Spec.Target.Cluster+move.Spec.Target.Node,
-			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), downOf(move.Status, now), progressLine(move))
+			duration.HumanDuration(now.Sub(move.CreationTimestamp.Time)), downOf(move.Status, now), progressLine(move, now))
 	}
 	return w.Flush()
 }

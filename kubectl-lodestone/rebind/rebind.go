@@ -49,7 +49,7 @@ for a namespace that no other home namespace asks for.`,
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			ctx, cancel := cli.Within(cmd.Context(), time.Minute)
 			defer cancel()
 			return rebind(ctx, remote, streams, named.Name, yes)
 		},
@@ -88,7 +88,7 @@ func rebind(ctx context.Context, remote *cli.Cluster, streams genericiooptions.I
 		"Go on only if the home namespace was restored, and belongs to those whose data this is.\n",
 		name, remote.Context, request.Spec.HomeNamespace, namespace.Annotations[keys.HomeNamespaceUID],
 		request.Spec.HomeNamespaceUID, name, listed(claims.Items))
-	if err := cli.Confirm(streams.In, streams.ErrOut, yes, name); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, yes, name); err != nil {
 		return err
 	}
 	// The write fails if the namespace has changed since it was shown.

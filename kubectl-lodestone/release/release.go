@@ -49,7 +49,7 @@ while its node is Ready.`,
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			ctx, cancel := cli.Within(cmd.Context(), time.Minute)
 			defer cancel()
 			return release(ctx, home, streams, namespace, named.Name, yes)
 		},
@@ -82,7 +82,7 @@ func release(ctx context.Context, home *cli.Cluster, streams genericiooptions.IO
 	fmt.Fprintf(streams.ErrOut, "Pod %s/%s may still run in remote cluster %q. Once it is released, another pod may take its place while it "+
 		"does:\ntwo copies may then run at the same time. Go on only if that cluster is gone for ever, or has certainly stopped the pod.\n",
 		namespace, name, pod.Spec.NodeName)
-	if err := cli.Confirm(streams.In, streams.ErrOut, yes, name); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, yes, name); err != nil {
 		return err
 	}
 	if err := Pod(ctx, home, pod); err != nil {

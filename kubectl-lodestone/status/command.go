@@ -76,7 +76,8 @@ With names of clusters it shows these alone, and not what waits.`,
 				return err
 			}
 			for _, name := range names {
-				if !slices.ContainsFunc(status.Clusters, func(c Cluster) bool { return c.Name == name }) {
+				known := slices.ContainsFunc(status.Clusters, func(c Cluster) bool { return c.Name == name })
+				if !known && !slices.Contains(status.Unread, remoteClusters) {
 					return home.Missing(ctx, cli.RemoteCluster, "", name)
 				}
 			}
@@ -107,6 +108,7 @@ func (r *reading) status(ctx context.Context, shown only) (Status, error) {
 	}
 	now := time.Now()
 	status := f.status(shown, now)
+	status.addUnknown(slices.Contains(r.unread, remoteClusters))
 	// Users who may not get namespace kube-system see no ID.
 	status.HomeID, _ = r.home.HomeID(ctx, r.lodestone)
 	status.Waiting, status.Omitted, err = r.waiting(ctx, f, shown)
@@ -141,8 +143,11 @@ func write(streams genericiooptions.IOStreams, output cli.Output, status Status)
 // tables prints a status for people; wide shows all columns.
 func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 	if len(status.Clusters) == 0 {
-		_, err := fmt.Fprintln(out, "There are no remote clusters: kubectl lodestone peer --help says how to get one.")
-		if err != nil || len(status.Waiting)+len(status.Replicas) == 0 {
+		text := "There are no remote clusters: kubectl lodestone peer --help says how to get one."
+		if slices.Contains(status.Unread, remoteClusters) {
+			text = "You may not read which remote clusters there are."
+		}
+		if _, err := fmt.Fprintln(out, text); err != nil || len(status.Waiting)+len(status.Replicas) == 0 {
 			return err
 		}
 	} else if err := cli.PrintTable(out, clusterTable(status.Clusters, now), wide); err != nil {
@@ -178,7 +183,7 @@ func tables(out io.Writer, status Status, wide bool, now time.Time) error {
 		return err
 	}
 	if status.Omitted > 0 {
-		_, err := fmt.Fprintf(out, "and %d more: kubectl lodestone why -A lists them\n", status.Omitted)
+		_, err := fmt.Fprintf(out, "and up to %d more: kubectl lodestone why -A lists them\n", status.Omitted)
 		return err
 	}
 	return nil

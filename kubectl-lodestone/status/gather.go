@@ -3,13 +3,16 @@ package status
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
@@ -43,10 +46,11 @@ func (r *reading) may(what string, err error) (bool, error) {
 // read reads all but what the sentences need. With a namespace, claims, moves and replicas are those of it.
 func (r *reading) read(ctx context.Context, namespace string) (f facts, err error) {
 	remotes, err := r.home.Remotes.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return f, r.home.Explain("list RemoteClusters", err)
+	if ok, err := r.may(remoteClusters, err); err != nil {
+		return f, err
+	} else if ok {
+		f.remotes = remotes.Items
 	}
-	f.remotes = remotes.Items
 	nodes, err := r.home.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if ok, err := r.may("nodes", err); err != nil {
 		return f, err
@@ -59,13 +63,18 @@ func (r *reading) read(ctx context.Context, namespace string) (f facts, err erro
 	} else if ok {
 		f.volumes = volumes.Items
 	}
-	pods, err := r.home.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	// Pods of all namespaces count for the clusters.
+	pods, err := within(namespace, func(namespace string) (*corev1.PodList, error) {
+		return r.home.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	})
 	if ok, err := r.may("pods", err); err != nil {
 		return f, err
 	} else if ok {
 		f.pods = pods.Items
 	}
-	sets, err := r.home.Client.AppsV1().DaemonSets("").List(ctx, metav1.ListOptions{})
+	sets, err := within(namespace, func(namespace string) (*appsv1.DaemonSetList, error) {
+		return r.home.Client.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{})
+	})
 	if ok, err := r.may("daemonsets", err); err != nil {
 		return f, err
 	} else if ok {
@@ -95,7 +104,20 @@ func (r *reading) read(ctx context.Context, namespace string) (f facts, err erro
 	} else if ok && replicas != nil { // an older home has none
 		f.replicas = replicas.Items
 	}
+	if !slices.ContainsFunc(watched, func(w source) bool { return !slices.Contains(r.unread, w.resource) }) {
+		return f, fmt.Errorf("you may not list any of %s in the cluster of context %q: ask its administrator for that right, or give -n with a "+
+			"namespace of yours", strings.Join(r.unread, ", "), r.home.Context)
+	}
 	return f, r.logins(ctx, &f)
+}
+
+// within lists objects of all namespaces or, if the user may not and one namespace is shown, those of that.
+func within[L any](namespace string, list func(namespace string) (L, error)) (L, error) {
+	all, err := list(metav1.NamespaceAll)
+	if apierrors.IsForbidden(err) && namespace != metav1.NamespaceAll {
+		return list(namespace)
+	}
+	return all, err
 }
 
 // logins reads how home logs in to the remote clusters, and when their nodes were last reported.
@@ -163,7 +185,7 @@ func (f facts) waiting(show only) (list []waits) {
 	}
 	for i := range f.claims {
 		claim := &f.claims[i]
-		if claim.Spec.StorageClassName == nil || !virtual[*claim.Spec.StorageClassName] {
+		if !isVirtual(virtual, claim) {
 			continue
 		}
 		uses[claim.Namespace+"/"+claim.Name] = true
@@ -194,16 +216,16 @@ func (r *reading) waiting(ctx context.Context, f facts, show only) (list []Waiti
 			omitted++
 			continue
 		}
-		one := w.unexplained()
+		one, kind := w.unexplained(), cli.Pod
 		if w.claim != nil {
-			one.Why, err = claimSentence(ctx, g, w.claim)
-		} else {
-			one.Why, err = podSentence(ctx, g, w.pod)
+			kind = cli.Claim
 		}
+		answer, found, err := g.Find(ctx, one.Namespace, cli.Reference{Kind: kind, Name: one.Name})
 		if err != nil {
 			return nil, 0, err
 		}
-		if one.Why != "" {
+		if found && answer.Waiting { // one that is gone meanwhile does not wait
+			one.Why = answer.Sentence
 			list = append(list, one)
 		}
 	}
@@ -218,14 +240,21 @@ func virtualClasses(classes []storagev1.StorageClass) map[string]bool {
 	return virtual
 }
 
+// isVirtual reports whether a claim is of one of the virtual classes. Kubernetes writes the provisioner on a claim whose volume is made:
+// that is all that is known where classes cannot be read.
+func isVirtual(classes map[string]bool, claim *corev1.PersistentVolumeClaim) bool {
+	return classes[ptr.Deref(claim.Spec.StorageClassName, "")] || claim.Annotations[keys.StorageProvisioner] == keys.Driver
+}
+
 // concerns reports whether a pod waits and concerns remote clusters: it uses a virtual claim, or is
-// on a virtual node. uses are the virtual claims.
+// on a virtual node. uses are the virtual claims. One that runs and is not ready waits, too, and one
+// that has failed does not any more.
 func (f facts) concerns(pod *corev1.Pod, uses map[string]bool) bool {
 	held := slices.Contains(pod.Finalizers, keys.RemotePodFinalizer)
 	if pod.DeletionTimestamp != nil {
 		return held
 	}
-	if pod.Status.Phase != corev1.PodPending {
+	if pod.Status.Phase == corev1.PodFailed || !explain.PodMayWait(pod) {
 		return false
 	}
 	if held {
@@ -236,37 +265,5 @@ func (f facts) concerns(pod *corev1.Pod, uses map[string]bool) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && uses[pod.Namespace+"/"+v.PersistentVolumeClaim.ClaimName]
-	})
-}
-
-func claimSentence(ctx context.Context, g *explain.Gatherer, claim *corev1.PersistentVolumeClaim) (string, error) {
-	setting, err := g.Setting(ctx, claim.Namespace)
-	if err != nil {
-		return "", err
-	}
-	read, err := g.ClaimOfUsers(ctx, setting, claim.Namespace, claim.Name)
-	if err != nil || read.Claim == nil {
-		return "", err
-	}
-	if answer := read.Of(setting); answer.Waiting {
-		return answer.Sentence, nil
-	}
-	return "", nil
-}
-
-func podSentence(ctx context.Context, g *explain.Gatherer, pod *corev1.Pod) (string, error) {
-	setting, err := g.Setting(ctx, pod.Namespace)
-	if err != nil {
-		return "", err
-	}
-	read, err := g.Pod(ctx, pod.Namespace, pod.Name)
-	if err != nil {
-		return "", missing(err)
-	}
-	if answer := read.Of(setting); answer.Waiting {
-		return answer.Sentence, nil
-	}
-	return "", nil
+	return slices.ContainsFunc(explain.ClaimNames(pod), func(name string) bool { return uses[pod.Namespace+"/"+name] })
 }

@@ -66,11 +66,14 @@ const (
 	volumeReplicas = "volumereplicas"
 )
 
-// watched are the resources with their API groups; the namespaced ones can be watched in one namespace.
-var watched = []struct {
+// source is a resource with its API group; a namespaced one can be watched in one namespace.
+type source struct {
 	group, resource string
 	namespaced      bool
-}{
+}
+
+// watched are all that a Status is made from, but for what logins read.
+var watched = []source{
 	{group: v1alpha1.GroupVersion.Group, resource: remoteClusters}, {resource: nodes}, {resource: volumes},
 	{group: storagev1.GroupName, resource: classes}, {resource: claims, namespaced: true}, {resource: pods, namespaced: true},
 	{group: appsv1.GroupName, resource: daemonSets, namespaced: true},

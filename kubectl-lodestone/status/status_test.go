@@ -82,7 +82,7 @@ east: its API server does not answer
 
 NAMESPACE   KIND   NAME    WHY
 shop        Pod    web-1   it waits
-and 2 more: kubectl lodestone why -A lists them
+and up to 2 more: kubectl lodestone why -A lists them
 `, trimmed(out.String()))
 }
 
@@ -145,6 +145,19 @@ func TestOnlyPodsThatHaveToDoWithRemoteClustersConcern(t *testing.T) {
 		"one that waits in west": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"},
 			Status: corev1.PodStatus{Phase: corev1.PodPending}}, want: true},
 		"one that runs in west": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}},
+		"one that runs in west and is not ready": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady,
+				Status: corev1.ConditionFalse}}}}, want: true},
+		"one that is ready in west": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady,
+				Status: corev1.ConditionTrue}}}}},
+		"one that has failed in west": {pod: corev1.Pod{Spec: corev1.PodSpec{NodeName: "west"},
+			Status: corev1.PodStatus{Phase: corev1.PodFailed}}},
+		"one that waits for the virtual claim of an ephemeral volume": {pod: corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "da"}, Status: corev1.PodStatus{Phase: corev1.PodPending},
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "ta",
+				VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}},
+		}, want: true},
 		"one that ends in west": {pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &going,
 			Finalizers: []string{keys.RemotePodFinalizer}},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning}}, want: true},
@@ -159,7 +172,7 @@ func TestOnlyPodsThatHaveToDoWithRemoteClustersConcern(t *testing.T) {
 		}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, test.want, f.concerns(&test.pod, map[string]bool{"shop/data": true}))
+			assert.Equal(t, test.want, f.concerns(&test.pod, map[string]bool{"shop/data": true, "shop/da-ta": true}))
 		})
 	}
 }

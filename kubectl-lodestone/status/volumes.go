@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -155,12 +156,11 @@ func (f facts) shownVolumes(show only) []Volume {
 	}
 	for i := range f.claims {
 		claim := &f.claims[i]
-		class := claim.Spec.StorageClassName
-		if bound[claim] || !show.has(claim.Namespace, claim.Labels) || class == nil || !virtual[*class] {
+		if bound[claim] || !show.has(claim.Namespace, claim.Labels) || !isVirtual(virtual, claim) {
 			continue
 		}
 		list = append(list, Volume{Namespace: claim.Namespace, Claim: claim.Name, Name: claim.Spec.VolumeName, Phase: phaseOf(claim),
-			Class: *class, Size: claim.Spec.Resources.Requests[corev1.ResourceStorage], Trouble: troubleOf(claim)})
+			Class: ptr.Deref(claim.Spec.StorageClassName, ""), Size: claim.Spec.Resources.Requests[corev1.ResourceStorage], Trouble: troubleOf(claim)})
 	}
 	slices.SortFunc(list, func(a, b Volume) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Claim, b.Claim), strings.Compare(a.Name, b.Name))
@@ -188,8 +188,8 @@ func troubleOf(claim *corev1.PersistentVolumeClaim) string {
 // ended.
 func (f facts) shownPods(show only) []Pod {
 	virtual, uses := virtualClasses(f.classes), map[string]bool{}
-	for _, claim := range f.claims {
-		if class := claim.Spec.StorageClassName; class != nil && virtual[*class] {
+	for i := range f.claims {
+		if claim := &f.claims[i]; isVirtual(virtual, claim) {
 			uses[claim.Namespace+"/"+claim.Name] = true
 		}
 	}

@@ -154,6 +154,23 @@ func TestMovesAreShownWithTheirStateAndProgress(t *testing.T) {
 	}
 }
 
+func TestClaimsOfVirtualClassesAreKnownWhereNoClassCanBeRead(t *testing.T) {
+	made, other := claimOf("shop", "data", "lodestone", corev1.ClaimBound), claimOf("shop", "log", "disk", corev1.ClaimBound)
+	made.Annotations = map[string]string{keys.StorageProvisioner: keys.Driver}
+	other.Annotations = map[string]string{keys.StorageProvisioner: "disk.test"}
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Status: corev1.PodStatus{Phase: corev1.PodPending},
+		Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}}}
+	f := facts{claims: []corev1.PersistentVolumeClaim{made, other}, pods: []corev1.Pod{pod}}
+	volumes := f.shownVolumes(only{})
+	require.Len(t, volumes, 1)
+	assert.Equal(t, "data", volumes[0].Claim)
+	assert.Equal(t, "lodestone", volumes[0].Class)
+	assert.Equal(t, []string{"data"}, f.shownPods(only{})[0].Claims)
+	require.Len(t, f.waiting(only{}), 1)
+	assert.Equal(t, "db", f.waiting(only{})[0].pod.Name)
+}
+
 func TestHomeIsItsOwnNodesAndVirtualClasses(t *testing.T) {
 	f := world(t)
 	f.classes = []storagev1.StorageClass{ordinary, virtual}

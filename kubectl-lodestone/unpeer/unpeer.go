@@ -90,7 +90,7 @@ stopped and run again at any time.`,
 					return err
 				}
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), o.Timeout)
+			ctx, cancel := cli.Within(cmd.Context(), o.Timeout)
 			defer cancel()
 			return u.run(ctx)
 		},

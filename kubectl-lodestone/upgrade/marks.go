@@ -135,7 +135,7 @@ func mark(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStr
 			strings.Join(m.Clusters, " and "), strings.Join(m.Pods[:min(3, len(m.Pods))], ", "))
 	}
 	fmt.Fprintf(streams.ErrOut, "These claims are to get the annotation %s with these clusters.\n", keys.UsableIn)
-	if err := cli.Confirm(streams.In, streams.ErrOut, yes, "mark"); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, yes, "mark"); err != nil {
 		return err
 	}
 	var failed []error

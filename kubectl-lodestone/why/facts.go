@@ -30,10 +30,12 @@ type Setting struct {
 type Claim struct {
 	Name string
 	// Claim is nil if it does not exist; so are Class and Volume.
-	Claim  *corev1.PersistentVolumeClaim
-	Class  *storagev1.StorageClass
-	Volume *corev1.PersistentVolume
-	Events []corev1.Event
+	Claim *corev1.PersistentVolumeClaim
+	Class *storagev1.StorageClass
+	// ClassUnknown says that the class could not be read.
+	ClassUnknown bool
+	Volume       *corev1.PersistentVolume
+	Events       []corev1.Event
 	// Pods are the pods that use the claim.
 	Pods []corev1.Pod
 	// PodWaits is why the first of them that has no node has none; empty if that was not looked at.

@@ -81,6 +81,9 @@ func container(pod *corev1.Pod) string {
 	return ""
 }
 
+// endSoon is how long after its time a pod may take to be gone.
+const endSoon = 30 * time.Second
+
 // deleting returns what a pod that is being deleted waits for.
 func (p Pod) deleting(s Setting) Answer {
 	pod, node := p.Pod, s.node(p.Pod.Spec.NodeName)
@@ -91,7 +94,16 @@ func (p Pod) deleting(s Setting) Answer {
 		if node == nil && !s.NodesUnknown {
 			return waits("pod %q is being deleted, and its node %q is gone: Kubernetes removes the pod within a minute", pod.Name, pod.Spec.NodeName)
 		}
-		return waits("pod %q is being deleted: its containers have until %s to end", pod.Name, pod.DeletionTimestamp.UTC().Format("15:04:05"))
+		if node != nil && down(node) != "" {
+			return waits("pod %[1]q is being deleted, but its node %[2]q does not answer: %[3]s; the pod goes once the node is back or, if that is "+
+				"off for good, once kubectl delete node %[2]s says so", pod.Name, pod.Spec.NodeName, strings.TrimSuffix(down(node), "."))
+		}
+		by := pod.DeletionTimestamp.UTC().Format("15:04:05")
+		if s.Now.Sub(pod.DeletionTimestamp.Time) > endSoon {
+			return waits("pod %q is being deleted: its containers had until %s to end, and its node has not said that they have; kubectl describe "+
+				"pod %s -n %s says more", pod.Name, by, pod.Name, pod.Namespace)
+		}
+		return waits("pod %q is being deleted: its containers have until %s to end", pod.Name, by)
 	}
 	cluster := pod.Spec.NodeName
 	if node != nil && node.Labels[keys.Cluster] != "" {
@@ -187,7 +199,7 @@ func (p Pod) unscheduled(s Setting) Answer {
 		_, refused := newestRefusal(claim.Claim, s.Now)
 		event := latest(claim.Events, stuck)
 		switch {
-		case claim.Class == nil, refused, event != nil && s.Now.Sub(when(*event)) < memory, claim.Claim.Annotations[keys.SelectedNode] != "":
+		case claim.Class == nil && !claim.ClassUnknown, refused, event != nil && s.Now.Sub(when(*event)) < memory, claim.Claim.Annotations[keys.SelectedNode] != "":
 			return waits("pod %q has no node yet, for %s", pod.Name, answer.Sentence)
 		}
 	}
@@ -414,7 +426,12 @@ func (c Claim) judge(s Setting) Answer {
 		if why := notExpanded(claim); why != "" {
 			return waits("claim %q is bound, but not expanded to %s: %s", c.Name, claim.Spec.Resources.Requests.Storage(), why)
 		}
-		return fine("claim %q is bound: its data is in %s", c.Name, place(dataIn(c.Volume)))
+		return c.bound()
+	case c.ClassUnknown:
+		if event := recent(s, latest(c.Events, failed)); event != nil {
+			return waits("claim %q has no volume yet: %s", c.Name, event.Message)
+		}
+		return c.pending(s)
 	case c.Class == nil && claim.Spec.StorageClassName != nil && *claim.Spec.StorageClassName != "":
 		return waits("claim %q names storage class %q, which does not exist: create the class, or the claim anew with another", c.Name,
 			*claim.Spec.StorageClassName)
@@ -433,11 +450,26 @@ func (c Claim) judge(s Setting) Answer {
 	return c.pending(s)
 }
 
+// bound says where the data of a claim is that is bound and has nothing wrong.
+func (c Claim) bound() Answer {
+	cluster := dataIn(c.Volume)
+	switch {
+	case cluster != "":
+		return fine("claim %q is bound: its data is in %s", c.Name, place(cluster))
+	case c.Volume == nil:
+		return fine("claim %q is bound to volume %q: where its data is cannot be said, for you may not read that volume", c.Name,
+			c.Claim.Spec.VolumeName)
+	case virtualclass.Is(c.Class):
+		return fine("claim %q is bound to volume %q, which does not say where its data is", c.Name, c.Volume.Name)
+	}
+	return fine("claim %q is bound to volume %q, which is not Lodestone's", c.Name, c.Volume.Name)
+}
+
 // impaired returns what is wrong with the volume of a claim that is bound, in a sentence; empty for
 // nothing.
 func (c Claim) impaired(s Setting) string {
 	trouble := inTrouble(c.Claim)
-	if event := latest(c.Events, harmed); event != nil && trouble == "" {
+	if event := recent(s, latest(c.Events, harmed)); event != nil && trouble == "" {
 		trouble = event.Message
 	}
 	if event := recent(s, latest(c.Events, impaired)); event != nil && trouble == "" {
@@ -511,20 +543,26 @@ func (c Claim) pending(s Setting) Answer {
 		}
 		return c.unscheduled()
 	}
-	cluster := keys.Home
-	if n := s.node(node); n != nil && n.Labels[keys.Cluster] != "" {
+	cluster, where := keys.Home, "in "+place(keys.Home)
+	switch n := s.node(node); {
+	case n == nil && s.NodesUnknown:
+		cluster, where = "", fmt.Sprintf("for node %q", node)
+	case n != nil && n.Labels[keys.Cluster] != "":
 		cluster = n.Labels[keys.Cluster]
+		where = "in " + place(cluster)
 	}
-	if cluster != keys.Home {
+	if cluster != keys.Home && cluster != "" {
 		if problem := s.unusable(cluster); problem != "" {
 			return waits("claim %q is to be made in %s, which cannot be used now: %s", c.Name, place(cluster), problem)
 		}
 	}
 	if event := latest(c.Events, slow); event != nil && s.Now.Sub(when(*event)) < memory {
-		return waits("claim %q is being made in %s: %s", c.Name, place(cluster), event.Message)
+		return waits("claim %q is being made %s: %s", c.Name, where, event.Message)
 	}
-	return waits("claim %q is being made in %s, for node %q: this takes seconds; if it lasts, see the log of the provisioner", c.Name,
-		place(cluster), node)
+	if cluster != "" {
+		where += fmt.Sprintf(", for node %q", node)
+	}
+	return waits("claim %q is being made %s: this takes seconds; if it lasts, see the log of the provisioner", c.Name, where)
 }
 
 // memory is how long after an event its message counts as true: the provisioner repeats it every 5
@@ -617,10 +655,13 @@ func (s Setting) cluster(name string) *v1alpha1.RemoteCluster {
 	return nil
 }
 
-// unusable returns why no volume can be made in a remote cluster now; empty if one can.
+// unusable returns why no volume can be made in a remote cluster now; empty if one can, or if that is not known.
 func (s Setting) unusable(name string) string {
 	remote := s.cluster(name)
 	if remote == nil {
+		if s.ClustersUnknown {
+			return ""
+		}
 		return fmt.Sprintf("there is no RemoteCluster %q: create it (kubectl lodestone peer)", name)
 	}
 	ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Ready)
@@ -801,7 +842,7 @@ func (n Namespace) Of(s Setting) Answer {
 		if n.Namespace.Labels[keys.Offload] != keys.OffloadEnabled {
 			answer.Sentence += fmt.Sprintf(" (kubectl label namespace %s %s=%s opens it)", name, keys.Offload, keys.OffloadEnabled)
 		}
-		return answer
+		return answer.plain()
 	}
 	var left []string
 	for i := range n.Moves {

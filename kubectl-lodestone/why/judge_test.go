@@ -479,6 +479,24 @@ func TestWhyAClaimWaits(t *testing.T) {
 			claim: claim(boundIn("west")), setting: setting(),
 			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
 		},
+		"it is bound, and nobody may read its volume": {
+			claim: claim(boundIn("west"), func(c *Claim) { c.Volume = nil }), setting: setting(),
+			want: `claim "data" is bound to volume "pvc-1": where its data is cannot be said, for you may not read that volume`, fine: true,
+		},
+		"it is bound to a volume of others": {
+			claim: claim(ofLocalPath, boundIn("west"), func(c *Claim) { c.Volume.Annotations = nil }), setting: setting(),
+			want: `claim "data" is bound to volume "pvc-1", which is not Lodestone's`, fine: true,
+		},
+		"it is bound to a virtual volume that says nothing": {
+			claim: claim(boundIn("west"), func(c *Claim) { c.Volume.Annotations = nil }), setting: setting(),
+			want: `claim "data" is bound to volume "pvc-1", which does not say where its data is`, fine: true,
+		},
+		"what somebody deleted behind it was healed since": {
+			claim: claim(boundIn("west"), func(c *Claim) {
+				c.Events = []corev1.Event{event("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west", time.Hour)}
+			}), setting: setting(),
+			want: `claim "data" is bound: its data is in cluster "west"`, fine: true,
+		},
 		"somebody deleted what is behind it": {
 			claim:   claim(boundIn("west"), said("BackingDeleted", "somebody deleted the backing claim shop/data in cluster west")),
 			setting: setting(),
@@ -814,4 +832,83 @@ func TestNothingIsToldTwiceAndNothingOfTheSchedulersBoilerplate(t *testing.T) {
 	p = Pod{Pod: pod(on("home-1"), pulling), Events: []corev1.Event{event("Failed", "no such image", time.Minute)}}
 	all = p.Of(setting()).Sentence + strings.Join(p.Of(setting()).Facts, "\n")
 	assert.Equal(t, 1, strings.Count(all, "no such image"), all)
+}
+
+func TestWhatAPodThatIsBeingDeletedWaitsForAtHome(t *testing.T) {
+	until := func(at time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(now.Add(at))) }
+	}
+	silent := func(s *Setting) {
+		s.Nodes[0].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown,
+			Message: "Kubelet stopped posting node status."}}
+	}
+	for name, row := range map[string]struct {
+		pod     *corev1.Pod
+		setting Setting
+		want    string
+	}{
+		"its containers end": {pod(on("home-1"), until(20*time.Second)), setting(),
+			`pod "web-1" is being deleted: its containers have until ` + now.Add(20*time.Second).UTC().Format("15:04:05") + ` to end`},
+		"its time is over": {pod(on("home-1"), until(-time.Hour)), setting(),
+			`pod "web-1" is being deleted: its containers had until ` + now.Add(-time.Hour).UTC().Format("15:04:05") +
+				` to end, and its node has not said that they have; kubectl describe pod web-1 -n shop says more`},
+		"its node does not answer": {pod(on("home-1"), until(-time.Hour)), setting(silent),
+			`pod "web-1" is being deleted, but its node "home-1" does not answer: Kubelet stopped posting node status; the pod goes once the node is ` +
+				`back or, if that is off for good, once kubectl delete node home-1 says so`},
+	} {
+		answer := Pod{Pod: row.pod}.Of(row.setting)
+		assert.Equal(t, row.want, answer.Sentence, name)
+		assert.True(t, answer.Waiting, name)
+	}
+}
+
+func TestNothingIsSaidOfWhatATenantMayNotRead(t *testing.T) {
+	unread := func(changes ...func(*Setting)) Setting {
+		return setting(append([]func(*Setting){func(s *Setting) {
+			s.Clusters, s.Nodes, s.ClustersUnknown, s.NodesUnknown = nil, nil, true, true
+		}}, changes...)...)
+	}
+	made := claim(annotated(keys.SelectedNode, "west"))
+	assert.Equal(t, `claim "data" is being made for node "west": this takes seconds; if it lasts, see the log of the provisioner`,
+		made.Of(unread()).Sentence, "nobody knows in which cluster that is")
+	slow := claim(annotated(keys.SelectedNode, "west"), said("WaitingForBacking", "it is not bound yet"))
+	assert.Equal(t, `claim "data" is being made for node "west": it is not bound yet`, slow.Of(unread()).Sentence)
+	// The node may be read, and the RemoteCluster not.
+	nodes := func(s *Setting) { s.Nodes, s.NodesUnknown = []corev1.Node{virtualNode("west")}, false }
+	answer := made.Of(unread(nodes))
+	assert.Equal(t, `claim "data" is being made in cluster "west", for node "west": this takes seconds; if it lasts, see the log of the provisioner`,
+		answer.Sentence)
+	assert.Contains(t, answer.Facts, `cluster "west": how it is cannot be said, for you may not read RemoteClusters`)
+
+	for want, namespace := range map[string]func(*Setting){
+		"namespace shop: open to all remote clusters": func(*Setting) {},
+		"namespace shop: open to west, east": func(s *Setting) {
+			s.Namespace.Annotations = map[string]string{keys.OffloadClusters: "west, east"}
+		},
+		"namespace shop: open to no remote cluster": func(s *Setting) { s.Namespace.Labels = nil },
+	} {
+		assert.Contains(t, made.Of(unread(namespace)).Facts, want)
+	}
+}
+
+func TestAClassThatATenantMayNotReadIsNotMissing(t *testing.T) {
+	unread := func(c *Claim) { c.Class, c.ClassUnknown = nil, true }
+	for name, row := range map[string]struct {
+		claim Claim
+		want  string
+	}{
+		"it waits for a pod": {claim(unread), `claim "data" waits for a pod that uses it: its volume is made where that pod is scheduled, so ` +
+			`there is nothing to do but to start one`},
+		"its provisioner has failed": {claim(unread, said("ProvisioningFailed", "the pool is full")),
+			`claim "data" has no volume yet: the pool is full`},
+		"Lodestone cannot serve it": {claim(unread, said("TooLarge", "there is no room for 9Ti")),
+			`claim "data" cannot be served: there is no room for 9Ti`},
+		"it is being made": {claim(unread, annotated(keys.SelectedNode, "west")),
+			`claim "data" is being made in cluster "west", for node "west": this takes seconds; if it lasts, see the log of the provisioner`},
+	} {
+		assert.Equal(t, row.want, row.claim.Of(setting()).Sentence, name)
+	}
+	waiting := Pod{Pod: pod(unfit("0/1 nodes are available: 1 Insufficient cpu.")), Claims: []Claim{claim(unread)}}
+	assert.Equal(t, `pod "web-1" fits no node: of 1 node, 1 has too little cpu left; free some, or have the pod ask for less`,
+		waiting.Of(setting()).Sentence)
 }

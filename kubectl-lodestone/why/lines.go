@@ -104,7 +104,10 @@ func (c Claim) line(s Setting, said *told) []string {
 		parts = append(parts, "storage class "+c.Class.Name)
 	}
 	if c.Volume != nil {
-		parts = append(parts, "volume "+c.Volume.Name+", data in "+place(dataIn(c.Volume)))
+		parts = append(parts, "volume "+c.Volume.Name)
+		if cluster := dataIn(c.Volume); cluster != "" {
+			parts = append(parts, "data in "+place(cluster))
+		}
 	}
 	if node := c.Claim.Annotations[keys.SelectedNode]; node != "" && c.Volume == nil {
 		parts = append(parts, "to be made for node "+node)
@@ -147,9 +150,12 @@ func (s Setting) clusterLines(names []string, said *told) []string {
 		if name == "" || name == keys.Home {
 			continue
 		}
-		if problem := s.unusable(name); problem != "" {
+		switch problem := s.unusable(name); {
+		case problem != "":
 			lines = append(lines, place(name)+": not usable"+said.more(problem))
-		} else {
+		case s.ClustersUnknown:
+			lines = append(lines, place(name)+": how it is cannot be said, for you may not read RemoteClusters")
+		default:
 			lines = append(lines, place(name)+": volumes can be made there")
 		}
 		for _, node := range s.standing(name) {
@@ -191,6 +197,13 @@ func (s Setting) namespaceLine() []string {
 			open = append(open, cluster.Name)
 		} else {
 			closed = append(closed, cluster.Name)
+		}
+	}
+	if list, narrowed := s.Namespace.Annotations[keys.OffloadClusters]; s.ClustersUnknown &&
+		s.Namespace.Labels[keys.Offload] == keys.OffloadEnabled {
+		open = []string{"all remote clusters"}
+		if narrowed {
+			open = []string{list}
 		}
 	}
 	line := "namespace " + s.Namespace.Name + ": open to " + cmp.Or(strings.Join(open, ", "), "no remote cluster")

@@ -36,6 +36,8 @@ var (
 	reason = regexp.MustCompile(`(^|, )(\d+) `)
 	taint  = regexp.MustCompile(`untolerated taint(?:\(s\)|s)? ?\{?([^}]*)\}?`)
 	lacks  = regexp.MustCompile(`^Insufficient (\S+)$`)
+	// nodesThat begins the reasons of the extender that describe nodes; what kube-scheduler says of nodes goes on with a verb.
+	nodesThat = regexp.MustCompile(`^node\(s\) ((?:of|in|outside|with|too) .*)$`)
 )
 
 // fitsNone returns why no node takes a pod, in other words than kube-scheduler's, and what to do; the reasons that it does not know
@@ -122,6 +124,10 @@ func because(count int, reason string) (says, do string) {
 			}
 			return n + " " + one.one, one.do
 		}
+	}
+	if found := nodesThat.FindStringSubmatch(reason); found != nil {
+		// A reason of the extender, which says itself what to do.
+		return n + map[bool]string{false: " is a node ", true: " are nodes "}[have] + found[1], ""
 	}
 	return n + ": " + reason, ""
 }

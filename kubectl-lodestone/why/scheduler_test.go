@@ -41,6 +41,16 @@ func TestWhatTheSchedulerSaysIsSaidInOtherWords(t *testing.T) {
 			want: "of 3 nodes, 1 has too little cpu left, 2: the data of claim data is in cluster west, or 3 others; free some, or have the pod " +
 				"ask for less",
 		},
+		"what the extender says of nodes": {
+			says: "0/3 nodes are available: 1 node(s) of a remote cluster that is not Ready: see kubectl get remoteclusters, 2 node(s) outside " +
+				"the cluster that holds the volume's data.",
+			want: "of 3 nodes, 1 is a node of a remote cluster that is not Ready: see kubectl get remoteclusters, 2 are nodes outside the cluster " +
+				"that holds the volume's data",
+		},
+		"what kube-scheduler says of nodes, which is not known": {
+			says: "0/3 nodes are available: 3 node(s) had no luck.",
+			want: "of 3 nodes, 3: node(s) had no luck",
+		},
 		"no number of nodes": {
 			says: "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
 			want: "pod has unbound immediate PersistentVolumeClaims. not found",

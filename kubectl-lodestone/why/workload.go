@@ -17,11 +17,17 @@ type Workload struct {
 	Wanted int
 	// Deleted says that it is being deleted, Paused that its rollout was stopped.
 	Deleted, Paused bool
+	// Owner is the workload that it belongs to, such as deployment/web; empty for none.
+	Owner string
+	// Done, Failed and Suspended are of a Job: that it has done its work, why it has failed, and that it is not to make pods now.
+	Done, Suspended bool
+	Failed          string
 	// Problems are what its conditions say of pods that cannot be made.
 	Problems []string
 	// Events are those on it and on what it makes pods by.
 	Events []corev1.Event
-	// Pods are its pods.
+	// Has is how many pods it has. Pods are those that were looked at, which may be fewer: first those that may wait.
+	Has  int
 	Pods []Pod
 }
 
@@ -45,12 +51,22 @@ func (w Workload) Of(s Setting) Answer {
 			waiting, names = append(waiting, answer), append(names, pod.Pod.Name)
 		}
 	}
-	answer := fine("all of the %d pods of %s run", len(w.Pods), what)
+	has := max(w.Has, len(w.Pods))
+	answer := fine("all of the %d pods of %s run", has, what)
 	switch {
 	case w.Deleted && len(w.Pods) == 0:
 		answer = waits("%s is being deleted", what)
+	case w.Failed != "" && len(waiting) > 0:
+		answer = waits("%s has failed: %s; %s", what, w.Failed, waiting[0].Sentence)
+	case w.Failed != "":
+		answer = waits("%s has failed: %s", what, w.Failed)
+	case w.Done:
+		answer = fine("%s has done its work", what)
+	case w.Suspended && len(w.Pods) == 0:
+		answer = waits("%s is suspended, so it makes no pods: kubectl patch job %s -n %s -p '{\"spec\":{\"suspend\":false}}' has it go on", what,
+			w.Name, w.Namespace)
 	case len(w.Pods) == 0 && w.Wanted == 0:
-		answer = fine("%s is to have no pods: kubectl scale %s %s -n %s --replicas=1 gives it one", what, w.Kind, w.Name, w.Namespace)
+		answer = fine("%s is to have no pods: %s", what, w.howMany())
 	case len(w.Pods) == 0 && problem != "":
 		answer = waits("%s has no pods, for they cannot be made: %s", what, problem)
 	case len(w.Pods) == 0:
@@ -58,15 +74,19 @@ func (w Workload) Of(s Setting) Answer {
 	case len(waiting) == 1 && len(w.Pods) == 1:
 		answer = waits("%s", waiting[0].Sentence)
 	case len(waiting) > 0:
-		answer = waits("%d of the %d pods of %s wait: %s", len(waiting), len(w.Pods), what, waiting[0].Sentence)
+		least := ""
+		if has > len(w.Pods) && len(waiting) == len(w.Pods) {
+			least = "at least "
+		}
+		answer = waits("%s%d of the %d pods of %s wait: %s", least, len(waiting), has, what, waiting[0].Sentence)
 		if others := different(waiting, names); others != "" {
 			answer.Sentence += "; for other reasons: " + others
 		}
 	case problem != "":
-		answer = waits("%s has %d of %d pods, and no more can be made: %s", what, len(w.Pods), w.Wanted, problem)
-	case w.Wanted > len(w.Pods):
-		answer = waits("%s has %d of %d pods: the others are made one after another, as those before them run", what, len(w.Pods), w.Wanted)
-	case len(w.Pods) == 1:
+		answer = waits("%s has %d of %d pods, and no more can be made: %s", what, has, w.Wanted, problem)
+	case w.Wanted > has:
+		answer = waits("%s has %d of %d pods: the others are made one after another, as those before them run", what, has, w.Wanted)
+	case has == 1 && len(w.Pods) == 1:
 		answer = fine("the pod of %s runs: %s", what, strings.TrimPrefix(facts[0], "pod "+w.Pods[0].Pod.Name+": "))
 	}
 	if w.Paused && len(waiting) > 0 {
@@ -76,6 +96,17 @@ func (w Workload) Of(s Setting) Answer {
 		answer.Facts = waiting[0].Facts
 	}
 	return s.withNamespace(answer, what, w.Deleted).plain()
+}
+
+// howMany says who decides how many pods there are.
+func (w Workload) howMany() string {
+	switch {
+	case w.Owner != "":
+		return fmt.Sprintf("%s decides that", w.Owner)
+	case w.Kind == "daemonset":
+		return "no node is one that its node selector and affinity ask for, and whose taints it tolerates"
+	}
+	return fmt.Sprintf("kubectl scale %s %s -n %s --replicas=1 gives it one", w.Kind, w.Name, w.Namespace)
 }
 
 // different names the pods that wait for something else than the first one; the same thing is told of pods with other names, and of

@@ -29,6 +29,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
+	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/nodeaccess"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 	"github.com/lodestone-storage/lodestone/provisioner/swap/plan"
@@ -100,7 +101,8 @@ func refusedRecord(r *record.Record, err error) (*record.Record, error) {
 	default:
 		return r, err
 	}
-	r.Phase, r.Why, r.Refused, r.Cause, r.Claims = v1alpha1.MoveFailed, err.Error(), true, cause, nil
+	// The text may come from a remote cluster.
+	r.Phase, r.Why, r.Refused, r.Cause, r.Claims = v1alpha1.MoveFailed, steps.Brief(err.Error()), true, cause, nil
 	r.Began[v1alpha1.MoveFailed] = r.Began[v1alpha1.MovePrepare]
 	return r, nil
 }

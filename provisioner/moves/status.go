@@ -174,6 +174,8 @@ func statusOf(o steps.Observation, step steps.Step) v1alpha1.VolumeMoveStatus {
 		}
 	case step.Say == "" && step.Action != nil && step.Saved() == nil && o.Move.Status.QueuePosition == 0:
 		next.Message = o.Move.Status.Message
+	case o.Move.Spec.Action == v1alpha1.ActionAbort && !r.Over() && !record.Before(r.Phase, v1alpha1.MoveCommit):
+		next.Message = joinSentences("the abort came too late, for the move was committed", step.Say)
 	}
 	next.Message = plain(next.Message)
 	target := r.Target
@@ -267,7 +269,7 @@ func progressOf(s v1alpha1.VolumeMoveStatus) string {
 
 func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 	set := func(kind string, status bool, reason, message string) {
-		condition := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+		condition := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: plain(message),
 			ObservedGeneration: next.ObservedGeneration}
 		if status {
 			condition.Status = metav1.ConditionTrue
@@ -295,10 +297,10 @@ func writesToKept(r *record.Record) string {
 	var said []string
 	for i := range r.Claims {
 		if known := &r.Claims[i]; known.Kept != nil && known.Target.Ref.UID != "" && record.Before(r.Phase, v1alpha1.MoveCommit) {
-			said = append(said, decide.WhatIsWritten(known))
+			said = append(said, decide.WhatIsWritten(r.Namespace, known))
 		}
 	}
-	return plain(joinSentences(said...))
+	return joinSentences(said...)
 }
 
 // reportTaken writes an event about a copy of an earlier move that this one writes to from now on.

@@ -1,6 +1,7 @@
 package moves
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,41 @@ func TestTheEndOfAMoveSaysWhatStays(t *testing.T) {
 		r.Claims[0].Target.Stays = "pv-2"
 		r.Claims[0].Snapshot = &record.Snapshot{Copy: record.Copy{Ref: r.Claims[0].Source.Ref, Stays: "pv-3"}}
 	}))
+}
+
+func TestAnAbortThatCameTooLateIsSaidToHave(t *testing.T) {
+	move := &v1alpha1.VolumeMove{Spec: v1alpha1.VolumeMoveSpec{Action: v1alpha1.ActionAbort}}
+	says := func(phase v1alpha1.MovePhase, step steps.Step) string {
+		return statusOf(steps.Observation{Move: move, Record: recordIn(phase)}, step).Message
+	}
+	assert.Equal(t, "the abort came too late, for the move was committed; the copy is kept", says(v1alpha1.MoveRetain,
+		steps.Step{Say: "the copy is kept"}))
+	assert.Equal(t, "the abort came too late, for the move was committed", says(v1alpha1.MoveCommit, steps.Step{}))
+	assert.Equal(t, "pods end", says(v1alpha1.MoveQuiesce, steps.Step{Say: "pods end"}))
+}
+
+func TestWhatOthersSayOfAMoveIsOneBoundedLineWhereverItIsShown(t *testing.T) {
+	hostile := "a\x1b[2J\nb " + strings.Repeat("x", 100<<10)
+	first := recordIn(v1alpha1.MovePrepare)
+	first.Began = map[v1alpha1.MovePhase]time.Time{}
+	refused, err := refusedRecord(first, refuse("cluster west gives no place: %s", hostile))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, len(refused.Why), steps.LongestText)
+	back := recordIn(v1alpha1.MoveFailed)
+	back.Why = hostile
+	for _, r := range []*record.Record{refused, back} {
+		status := statusOf(steps.Observation{Move: &v1alpha1.VolumeMove{}, Record: r}, steps.Step{})
+		texts := []string{status.Message}
+		for _, condition := range status.Conditions {
+			texts = append(texts, condition.Message)
+		}
+		assert.Len(t, texts, 4)
+		for _, text := range texts {
+			assert.LessOrEqual(t, len(text), longest)
+			assert.NotContains(t, text, "\x1b")
+			assert.NotContains(t, text, "\n")
+		}
+	}
 }
 
 func TestAMoveThatGoesBackSaysWhyOnce(t *testing.T) {

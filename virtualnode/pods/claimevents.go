@@ -24,9 +24,15 @@ const maxClaims = 1000
 
 // remoteClaims are the claims of a remote cluster of which events were seen lately. It is safe for
 // concurrent use.
-type remoteClaims struct{ byUID *lru.Cache }
+type remoteClaims struct {
+	byUID *lru.Cache
+	// ofHome has what limits the events of a claim of home, by its UID: the cluster may say of any number of claims that they are for it.
+	ofHome *lru.Cache
+}
 
-func newRemoteClaims() remoteClaims { return remoteClaims{lru.New(maxClaims)} }
+func newRemoteClaims() remoteClaims {
+	return remoteClaims{byUID: lru.New(maxClaims), ofHome: lru.New(maxClaims)}
+}
 
 // remoteClaim is one of them.
 type remoteClaim struct {
@@ -51,6 +57,17 @@ func (c remoteClaims) of(there types.UID) *remoteClaim {
 	claim := &remoteClaim{told: rate.NewLimiter(rate.Every(podEventEvery), podEvents)}
 	c.byUID.Add(there, claim)
 	return claim
+}
+
+// mayTellOf reports whether one more event may be shown on a claim of home, whichever claim of the cluster it is about, and counts it.
+func (c remoteClaims) mayTellOf(home types.UID, warning bool, now time.Time) bool {
+	known, _ := c.ofHome.Get(home)
+	told, ok := known.(*rate.Limiter)
+	if !ok {
+		told = rate.NewLimiter(rate.Every(podEventEvery), podEvents)
+		c.ofHome.Add(home, told)
+	}
+	return mayTell(told, warning, now)
 }
 
 // claimEvent returns the event of home for one about a claim; false if none is to be shown. Which claim

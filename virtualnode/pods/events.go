@@ -234,7 +234,11 @@ func (r *runner) recordEvent(ctx context.Context, k eventKey) (time.Duration, er
 	var err error
 	if told.aboutClaim() {
 		var ours bool
-		if ours, err = r.putClaim(ctx, told); err == nil && !ours {
+		switch ours, err = r.putClaim(ctx, told); {
+		case err == nil && !ours:
+			return 0, nil
+		case err == nil && !r.claims.mayTellOf(told.event.InvolvedObject.UID, told.event.Type == corev1.EventTypeWarning, time.Now()):
+			r.count("left-out")
 			return 0, nil
 		}
 	}

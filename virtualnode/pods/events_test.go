@@ -269,6 +269,30 @@ func TestEventsOfAClaimAreCountedUpAndBounded(t *testing.T) {
 	assert.LessOrEqual(t, x.claims.byUID.Len(), maxClaims)
 }
 
+func TestAClaimOfHomeIsNotFloodedByClaimsThatSayThatTheyAreForIt(t *testing.T) {
+	x := newTelling(t)
+	x.withClaims(t, nil)
+	of := ""
+	// What the cluster answers, which is not trusted: one claim after another of this name, each with the labels of the first.
+	x.west.PrependReactor("get", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		there, err := x.west.Tracker().Get(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "shop-h1", "data")
+		if claim, ok := there.(*corev1.PersistentVolumeClaim); ok {
+			claim = claim.DeepCopy()
+			claim.UID, there = types.UID(of), claim
+		}
+		return true, there, err
+	})
+	shown := 0
+	for i := range 4 * podEvents {
+		of = fmt.Sprint("claim-", i)
+		x.remoteEvent(saidOfClaim(fmt.Sprint("e", i), func(e *corev1.Event) { e.InvolvedObject.UID = types.UID(of) }))
+		shown = len(x.written(t))
+	}
+	assert.Equal(t, podEvents, shown)
+	assert.Equal(t, 3*podEvents, x.counts("left-out"))
+	assert.Empty(t, x.events.waiting)
+}
+
 func TestAClaimThatCannotBeReadIsAskedForAgain(t *testing.T) {
 	x := newTelling(t)
 	x.withClaims(t, nil)

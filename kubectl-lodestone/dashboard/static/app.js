@@ -193,7 +193,8 @@ function drawSummary(status) {
   const ready = status.clusters.filter((cluster) => cluster.ready).length;
   const waiting = status.waiting.length + (status.omitted ?? 0);
   const going = status.moves.filter((move) => move.state === "Going");
-  let bytes = 0, made = 0;
+  let bytes = 0, made = 0, users = 0;
+  for (const { value } of pods.values()) users += value.claims?.length ? 1 : 0;
   for (const one of columns.values()) {
     if (one.name === noVolume) continue;
     bytes += one.bytes;
@@ -202,7 +203,7 @@ function drawSummary(status) {
   const figures = [
     ["#clusters", ready < status.clusters.length ? "bad" : "", plural(status.clusters.length, "remote cluster"),
       status.clusters.length === 0 ? "kubectl lodestone peer adds one" : ready === status.clusters.length ? "all are ready" : `${status.clusters.length - ready} not ready`],
-    ["#clusters", "", plural(made, "volume"), `${sizeOf(bytes)}, used by ${plural(pods.size, "pod")}`],
+    ["#clusters", "", plural(made, "volume"), `${sizeOf(bytes)}, used by ${plural(users, "pod")}`],
     ["#moves", going.length ? "move" : "", plural(going.length, "move"), going.length ? "under way" : "none is under way"],
     ["#waiting", waiting ? "wait" : "", waiting ? `${waiting} waiting` : "0 waiting", waiting ? "pods and claims, with the reason" : "no pod and no claim waits"],
   ];
@@ -272,7 +273,7 @@ function drawWaiting(status) {
   keyed($("waiting-list"), status.waiting, (w) => `${w.kind}/${w.namespace}/${w.name}`, card,
     (child, w) => fillCard(child, w.name, `${kinds[w.kind] ?? w.kind} in ${w.namespace}`, w.why));
   show($("waiting-list"), status.waiting.length > 0);
-  write($("waiting-more"), status.omitted ? `and ${status.omitted} more: kubectl lodestone why pod NAME, or why pvc NAME` : "");
+  write($("waiting-more"), status.omitted ? `and up to ${status.omitted} more: kubectl lodestone why -A lists them` : "");
   show($("waiting-more"), Boolean(status.omitted));
   show($("notes"), Boolean(status.notes?.length));
   keyed($("notes-list"), status.notes ?? [], (note) => note, () => element("li"), (child, note) => write(child, note));
@@ -375,7 +376,7 @@ function column(name) {
   const section = element("section", name === "home" ? "cluster home" : name === noVolume || name === unknownPlace ? "cluster none" : "cluster",
     element("div", "head", title, pill), facts, message, rows, empty);
   section.setAttribute("aria-labelledby", title.id);
-  made = { name, section, title, pill, facts, message, rows, empty, groups: new Map(), volumes: 0, pods: 0, bytes: 0 };
+  made = { name, section, title, pill, facts, message, rows, empty, groups: new Map(), volumes: 0, pods: new Map(), bytes: 0 };
   columns.set(name, made);
   return made;
 }
@@ -405,7 +406,7 @@ function drawColumn(one, status) {
   let name = one.name, kind = "remote cluster", pill = "", bad = false, message = "";
   if (one.name === "home") {
     kind = "this cluster";
-    facts.push(["Volumes", String(one.volumes)], ["Size", sizeOf(one.bytes)], ["Pods on them", String(one.pods)]);
+    facts.push(["Volumes", String(one.volumes)], ["Size", sizeOf(one.bytes)], ["Pods on them", String(one.pods.size)]);
     if (status.home.nodes) facts.push(["Nodes ready", `${status.home.readyNodes} of ${status.home.nodes}`]);
     if (status.home.virtualClasses?.length) facts.push([status.home.virtualClasses.length === 1 ? "Virtual class" : "Virtual classes", status.home.virtualClasses.join(", ")]);
   } else if (one.name === noVolume) {
@@ -415,7 +416,7 @@ function drawColumn(one, status) {
     [name, kind] = ["Place not known", ""];
     message = "The volumes of these claims cannot be read, so nobody can say where their data is.";
   } else {
-    facts.push(["Volumes", String(one.volumes)], ["Size", sizeOf(one.bytes)], ["Pods", String(Math.max(one.pods, cluster?.pods ?? 0))]);
+    facts.push(["Volumes", String(one.volumes)], ["Size", sizeOf(one.bytes)], ["Pods", String(Math.max(one.pods.size, cluster?.pods ?? 0))]);
     pill = cluster?.ready ? "Ready" : "Not ready";
     bad = !cluster?.ready;
     if (bad) message = cluster ? `${cluster.reason}: ${cluster.message}` : "There is no RemoteCluster of this name.";
@@ -550,7 +551,7 @@ class Row {
     this.group = null;
     this.text = "";
     this.size = 0;
-    this.pods = 0;
+    this.pods = [];
     this.title = element("span", "name");
     this.amount = element("span", "size");
     this.more = element("div", "more");
@@ -560,11 +561,14 @@ class Row {
   count(sign) {
     const one = this.group.column;
     one.volumes += sign * (this.pod ? 0 : 1);
-    one.pods += sign * this.pods;
+    for (const key of this.pods) { // a pod of several volumes counts once: one.pods has how many rows show it
+      const rows = (one.pods.get(key) ?? 0) + sign;
+      if (rows > 0) one.pods.set(key, rows); else one.pods.delete(key);
+    }
     one.bytes += sign * this.size;
   }
   // put shows it in a group, with these sums.
-  put(one, key, title, size, podCount) {
+  put(one, key, title, size, podKeys) {
     if (this.group) this.count(-1);
     if (this.group?.column === one && this.group.key === key) {
       this.filter();
@@ -576,7 +580,7 @@ class Row {
       this.group.insert(this);
     }
     this.size = size;
-    this.pods = podCount;
+    this.pods = podKeys;
     this.count(1);
   }
   remove() {
@@ -612,7 +616,7 @@ function drawVolume(key) {
   const value = known.value, of = `${value.namespace}/${value.claim}`;
   known.row ??= new Row(`${value.claim}/${value.name ?? ""}`);
   const row = known.row, move = movesOf.get(of);
-  const users = [...(podsOf.get(of) ?? [])].sort().map((name) => pods.get(name).value);
+  const userKeys = [...(podsOf.get(of) ?? [])].sort(), users = userKeys.map((name) => pods.get(name).value);
   write(row.title, value.claim);
   write(row.amount, value.size);
   const more = users.map((pod) => podSpan(pod, value.cluster, pod.name + " "));
@@ -627,7 +631,7 @@ function drawVolume(key) {
   row.text = [of, value.name, value.class, row.more.textContent, users.map((pod) => pod.name).join(" "), move ? "moving" : "",
     value.phase === "Pending" ? "waiting" : "", value.trouble ? "trouble" : ""].join(" ").toLowerCase();
   const where = value.cluster || (value.phase === "Bound" ? unknownPlace : noVolume);
-  row.put(column(where), value.namespace, value.namespace, bytesOf(value.size), users.length);
+  row.put(column(where), value.namespace, value.namespace, bytesOf(value.size), userKeys);
 }
 
 // replicaTag says which copy of a volume there is, and of when: a time that stays true while nothing changes.
@@ -676,7 +680,7 @@ function drawPod(key) {
   write(row.amount, "");
   row.more.replaceChildren(podSpan(value, value.cluster, ""), element("span", "", `in ${value.namespace}`));
   row.text = `${key} ${value.phase} ${value.node} pod`.toLowerCase();
-  row.put(column(value.cluster), "\uffff", "Pods without volumes", 0, 1);
+  row.put(column(value.cluster), "\uffff", "Pods without volumes", 0, [key]);
 }
 
 // ---- Drawing, a few milliseconds a frame

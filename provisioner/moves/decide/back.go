@@ -202,8 +202,8 @@ func isLost(c steps.Claim) bool {
 // never can.
 func whyNotRemoved(o steps.Observation, end record.End) string {
 	name := o.Record.ClusterOf(end)
-	advice := fmt.Sprintf("%s; if cluster %s is gone for ever, kubectl lodestone move give-up %s ends the move", o.At(end).Unusable, name,
-		o.Record.Name)
+	advice := fmt.Sprintf("%s; if cluster %s is gone for ever, kubectl lodestone move give-up %s -n %s ends the move", o.At(end).Unusable,
+		name, o.Record.Name, o.Record.Namespace)
 	switch {
 	case o.Record.Phase != v1alpha1.MoveRollBack:
 		return "the copy at the " + string(end) + " cannot be removed yet: " + advice

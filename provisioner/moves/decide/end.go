@@ -171,9 +171,8 @@ func withoutTarget(o steps.Observation, need steps.Need, why string) steps.Step 
 	case o.Target.Gone:
 		return steps.GoBack(o, fmt.Sprintf("cluster %s was removed before anybody used the target", name), record.GivenUp)
 	default:
-		return steps.WaitForHelp(need, steps.Soon, fmt.Sprintf("%s; if it is gone for ever, kubectl lodestone move give-up %s has the pods go "+
-			"on "+
-			"at the source", why, o.Record.Name))
+		return steps.WaitForHelp(need, steps.Soon, fmt.Sprintf("%s; if it is gone for ever, kubectl lodestone move give-up %s -n %s has the "+
+			"pods go on at the source", why, o.Record.Name, o.Record.Namespace))
 	}
 }
 

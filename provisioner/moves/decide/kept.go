@@ -46,7 +46,7 @@ func takeKept(o steps.Observation, i int, claim steps.Claim) (steps.Step, bool) 
 		return steps.GoBack(o, fmt.Sprintf("%s alone has what was written before the failover, and no snapshot of it can be taken: %s%s", its,
 			known.Kept.NoSnapshot, whole), record.TargetChanged), true
 	}
-	return steps.Step{Action: steps.TakeKept{Claim: i}, Say: WhatIsWritten(&known)}, true
+	return steps.Step{Action: steps.TakeKept{Claim: i}, Say: WhatIsWritten(o.Record.Namespace, &known)}, true
 }
 
 // whatIsKept adds what the earlier move keeps of the copy of a claim.
@@ -69,13 +69,13 @@ func nameOf(s *record.Snapshot) string {
 	return fmt.Sprintf("VolumeSnapshot %s in cluster %s", s.Key(), s.Ref.Cluster)
 }
 
-// WhatIsWritten says, of a claim that takes the copy of an earlier move, that it is written to and what is kept of it.
-func WhatIsWritten(known *record.Claim) string {
+// WhatIsWritten says, of a claim of a namespace that takes the copy of an earlier move, that it is written to and what is kept of it.
+func WhatIsWritten(namespace string, known *record.Claim) string {
 	kept := "no snapshot of it could be taken: " + known.Kept.NoSnapshot
 	if known.Kept.Snapshot != "" {
 		until := "this move is committed"
 		if known.Kept.Stays {
-			until = "kubectl lodestone move finalize " + known.Kept.Name
+			until = fmt.Sprintf("kubectl lodestone move finalize %s -n %s", known.Kept.Name, namespace)
 		}
 		kept = "as it was it is in " + known.Kept.Snapshot + " until " + until
 	}

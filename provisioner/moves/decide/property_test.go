@@ -274,7 +274,8 @@ func TestARealClaimThatIsGoneInCommitEndsTheMoveIfItIsGivenUp(t *testing.T) {
 	w.stays("nobody has given it up")
 	step := decide.Next(w.observe())
 	assert.Equal(t, steps.CopyGone, step.Need)
-	assert.Contains(t, step.Say, "real claim n/target-0 of the target is gone; if it is gone for ever, kubectl lodestone move give-up m")
+	assert.Contains(t, step.Say, "real claim n/target-0 of the target is gone; if it is gone for ever, kubectl lodestone move give-up m -n "+
+		"shop ")
 	w.move.Spec.Action = v1alpha1.ActionGiveUp
 	w.turns("the end", afterEnd)
 	w.settled(w.decoded())

@@ -116,7 +116,8 @@ func TestTheOldestExportCountsAndPortsAreAUnion(t *testing.T) {
 	}{
 		{"one alone", []Export{export(home, 0)}, nil, func(t *testing.T, m Merged) {
 			assert.Equal(t, mcs.ServiceImportSpec{Type: mcs.ClusterSetIP, SessionAffinity: corev1.ServiceAffinityNone,
-				Ports: []mcs.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}}, m.Spec)
+				Ports:                 []mcs.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+				InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster)}, m.Spec)
 		}},
 		{"none", nil, nil, func(t *testing.T, m Merged) { assert.Empty(t, m.Exports) }},
 		{"two that are the same, in another order", []Export{export(home, 0, ports(port("a", 1), port("b", 2))),
