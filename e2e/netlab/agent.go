@@ -118,20 +118,34 @@ func (l *Lab) Remove(n *Node) error {
 	return nil
 }
 
-// Keys has all gateways make their keys.
+// Keys has all gateways make their keys, or say which they have now.
 func (l *Lab) Keys() error {
 	for _, n := range l.Nodes() {
-		if !n.Gateway {
-			continue
+		if n.Gateway {
+			if err := l.keys(n); err != nil {
+				return err
+			}
 		}
-		a, err := l.run(n, "key", "--state="+n.dir)
-		if err != nil {
+	}
+	return nil
+}
+
+// Rotate has a gateway get another key, which it uses once others are told of it.
+func (l *Lab) Rotate(n *Node) error { return l.keys(n, "--rotate") }
+
+func (l *Lab) keys(n *Node, args ...string) error {
+	a, err := l.run(n, append([]string{"key", "--state=" + n.dir}, args...)...)
+	if err != nil {
+		return err
+	}
+	<-a.done
+	n.Keys = nil
+	for line := range strings.Lines(a.Log()) {
+		var key lane.Key
+		if err := key.UnmarshalText([]byte(strings.TrimSpace(line))); err != nil {
 			return err
 		}
-		<-a.done
-		if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
-			return err
-		}
+		n.Keys = append(n.Keys, key)
 	}
 	return nil
 }
@@ -154,7 +168,7 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 		}
 		for _, n := range other.Nodes {
 			if n.Gateway {
-				g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
+				g := site.Gateway{Name: n.Name, Keys: n.Keys}
 				if other != l.Home {
 					g.Address = n.Address.String() + ":7473"
 				}

@@ -77,7 +77,9 @@ type Node struct {
 	// Agent is nil while it does not run.
 	Agent *Agent
 
-	key     lane.Key
+	// Keys are those that a gateway had when it was asked last.
+	Keys []lane.Key
+
 	dir     string
 	cluster *Cluster
 }

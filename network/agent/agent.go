@@ -29,8 +29,9 @@ import (
 type Settings struct {
 	// Self is the name of the node.
 	Self string
-	// State is a directory that only the program can read. A gateway keeps its key there.
-	State string
+	// Keys are those of a gateway, and KeyAge is after how long it changes its key; 0: never.
+	Keys   *lane.Keys
+	KeyAge time.Duration
 	// Listen is where other clusters' gateways dial; empty: nowhere.
 	Listen string
 	// Connections is how many TLS connections a lane has.
@@ -78,6 +79,8 @@ type agent struct {
 	site *site.Site // nil: it is told nothing yet
 	mtu  int
 	via  map[string]string
+	// keyProblem is why the key cannot be changed, as it was said.
+	keyProblem string
 
 	mu    sync.Mutex
 	lanes map[string]lane.Lane // only Run changes it
@@ -121,6 +124,7 @@ func Run(ctx context.Context, settings Settings) error {
 		}
 		if a.site != nil && time.Since(reported) >= often {
 			a.Report(a.report())
+			a.rotate(ctx)
 			reported = time.Now()
 		}
 		select {
@@ -138,6 +142,21 @@ func (a *agent) report() *Report {
 		return nil
 	}
 	return &Report{MTU: a.mtu, Lanes: a.statuses()}
+}
+
+// rotate goes on with a change of the gateway's key.
+func (a *agent) rotate(ctx context.Context) {
+	if self := a.site.Node(a.Self); a.server == nil || self == nil || !self.Gateway {
+		return // whoever deletes the key of a node that is no gateway wants it gone
+	}
+	problem := ""
+	if err := a.server.Rotate(a.KeyAge); err != nil {
+		problem = err.Error()
+	}
+	if problem != "" && problem != a.keyProblem {
+		klog.FromContext(ctx).Info("The gateway's key cannot be changed: it is tried again", "err", problem)
+	}
+	a.keyProblem = problem
 }
 
 // statuses are those of all lanes.
@@ -255,11 +274,8 @@ func (a *agent) keepLanes(ctx context.Context) error {
 		return nil
 	}
 	if a.server == nil {
-		identity, err := lane.LoadIdentity(a.State)
-		if err != nil {
-			return err
-		}
-		if a.server, err = lane.NewServer(ctx, identity, a.Listen); err != nil {
+		var err error
+		if a.server, err = lane.NewServer(ctx, a.Keys, a.Listen); err != nil {
 			return err
 		}
 	}

@@ -43,20 +43,27 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	cmd.AddCommand(program.Complete(remove, logs, func() error { return nil }, func(context.Context) error { return apply.Remove() }))
 
 	var state string
+	var rotate bool
 	key := &cobra.Command{
 		Use:   "key",
-		Short: "Print the public key of this gateway, and make it first if there is none",
+		Short: "Print the public key of this gateway, and make it first if there is none; two of them, a line each, while it is changed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			identity, err := lane.LoadIdentity(state)
-			if err != nil {
-				return err
+			keys := lane.NewKeys(state)
+			if rotate {
+				if err := keys.Begin(); err != nil {
+					return err
+				}
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), identity.Key)
+			published, err := keys.Published()
+			for _, key := range published {
+				fmt.Fprintln(cmd.OutOrStdout(), key)
+			}
 			return err
 		},
 	}
 	key.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
+	key.Flags().BoolVar(&rotate, "rotate", false, "have another key made, which the agent uses once all gateways of other clusters know it")
 	cmd.AddCommand(key)
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -16,13 +17,14 @@ import (
 
 	"github.com/lodestone-storage/lodestone/network/agent"
 	"github.com/lodestone-storage/lodestone/network/cluster"
+	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/path"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
 const (
 	stateDirectory = "/var/lib/lodestone-network"
-	stateHelp      = "directory for the key of a gateway, which nobody else may read"
+	stateHelp      = "directory for the keys of a gateway, which nobody else may read"
 )
 
 // Options are the flags of the agent.
@@ -31,6 +33,7 @@ type Options struct {
 	Node        string
 	Site        string
 	State       string
+	KeyAge      time.Duration
 	Listen      string
 	Connections int
 	HTTPAddress string
@@ -71,7 +74,7 @@ func (a *access) config(agent string) (*rest.Config, error) {
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, Listen: ":7473", Connections: 4,
+	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, KeyAge: 90 * 24 * time.Hour, Listen: ":7473", Connections: 4,
 		HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
 }
 
@@ -82,6 +85,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Site, "site", o.Site, "file of nodes, gateways and other clusters, which may change at any time, instead of the "+
 		"objects of the cluster")
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
+	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; 0: any age")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
 	flags.IntVar(&o.Connections, "connections", o.Connections, "how many connections a gateway has to each gateway of another cluster")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
@@ -102,6 +106,9 @@ func (o *Options) Validate() error {
 	if !filepath.IsAbs(o.State) {
 		errs = append(errs, fmt.Errorf("--state=%q is not the absolute path of a directory", o.State))
 	}
+	if o.KeyAge != 0 && o.KeyAge < time.Hour {
+		errs = append(errs, fmt.Errorf("--key-age=%v: give 1h or more, or 0", o.KeyAge))
+	}
 	if o.Connections < 1 || o.Connections > 64 {
 		errs = append(errs, fmt.Errorf("--connections=%d: give 1 to 64", o.Connections))
 	}
@@ -119,7 +126,8 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	settings := agent.Settings{Self: o.Node, State: o.State, Listen: o.Listen, Connections: o.Connections, Ready: probes.Ready,
+	keys := lane.NewKeys(o.State)
+	settings := agent.Settings{Self: o.Node, Keys: keys, KeyAge: o.KeyAge, Listen: o.Listen, Connections: o.Connections, Ready: probes.Ready,
 		Metrics: metrics, Report: func(*agent.Report) {}}
 	if o.Site != "" {
 		settings.Told = (&file{path: o.Site}).read
@@ -133,7 +141,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reporter, err := cluster.NewReporter(watch, config, o.Node, o.Listen, o.State)
+	reporter, err := cluster.NewReporter(watch, config, o.Node, o.Listen, keys)
 	if err != nil {
 		return err
 	}
