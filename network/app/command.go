@@ -3,6 +3,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -37,12 +38,15 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 
 	cmd.AddCommand(newAnswer(), newCheck())
 
-	remove := &cobra.Command{Use: "remove", Short: "Remove all that agents have ever made in the kernel of this node"}
+	var state string
+	remove := &cobra.Command{Use: "remove", Short: "Remove all that agents have ever made in the kernel of this node, and what it was told last"}
 	logs := logsapi.NewLoggingConfiguration()
 	logsapi.AddFlags(logs, remove.Flags())
-	cmd.AddCommand(program.Complete(remove, logs, func() error { return nil }, func(context.Context) error { return apply.Remove() }))
+	remove.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
+	cmd.AddCommand(program.Complete(remove, logs, func() error { return validateState(state) }, func(context.Context) error {
+		return errors.Join(apply.Remove(), forget(state))
+	}))
 
-	var state string
 	var rotate bool
 	key := &cobra.Command{
 		Use:   "key",

@@ -24,7 +24,7 @@ import (
 
 const (
 	stateDirectory = "/var/lib/lodestone-network"
-	stateHelp      = "directory for the keys of a gateway, which nobody else may read"
+	stateHelp      = "directory for the keys of a gateway and for what the node was told last, which nobody else may read"
 )
 
 // Options are the flags of the agent.
@@ -74,8 +74,8 @@ func (a *access) config(agent string) (*rest.Config, error) {
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, KeyAge: 90 * 24 * time.Hour, Listen: ":7473", Connections: 4,
-		HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
+	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, KeyAge: 90 * 24 * time.Hour,
+		Listen: ":7473", Connections: 4, HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
 }
 
 // AddFlags adds the flags to a flag set.
@@ -85,7 +85,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Site, "site", o.Site, "file of nodes, gateways and other clusters, which may change at any time, instead of the "+
 		"objects of the cluster")
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
-	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; 0: any age")
+	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; "+
+		"0: any age")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
 	flags.IntVar(&o.Connections, "connections", o.Connections, "how many connections a gateway has to each gateway of another cluster")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
@@ -103,9 +104,7 @@ func (o *Options) Validate() error {
 	} else if !filepath.IsAbs(o.Site) {
 		errs = append(errs, fmt.Errorf("--site=%s is not the absolute path of a file", o.Site))
 	}
-	if !filepath.IsAbs(o.State) {
-		errs = append(errs, fmt.Errorf("--state=%q is not the absolute path of a directory", o.State))
-	}
+	errs = append(errs, validateState(o.State))
 	if o.KeyAge != 0 && o.KeyAge < time.Hour {
 		errs = append(errs, fmt.Errorf("--key-age=%v: give 1h or more, or 0", o.KeyAge))
 	}
@@ -114,6 +113,13 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress))
 	return errors.Join(errs...)
+}
+
+func validateState(state string) error {
+	if !filepath.IsAbs(state) {
+		return fmt.Errorf("--state=%q is not the absolute path of a directory", state)
+	}
+	return nil
 }
 
 // Run runs the agent until ctx ends.
@@ -145,8 +151,10 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settings.Told, settings.Report = watch.Told, reporter.Report
+	last := newKept(o.State, watch.Told)
+	settings.Told, settings.Report = last.told, reporter.Report
 	go reporter.Run(ctx)
+	go last.run(ctx)
 	return agent.Run(ctx, settings)
 }
 

@@ -107,6 +107,7 @@ var wrong = []struct{ command, flags, says string }{
 	{"lodestone-network probe", "--node=", "--node is missing"},
 	{"lodestone-network probe", "--pod=", "--pod is missing"},
 	{"lodestone-network probe", "--tenants=maybe", `invalid argument "maybe"`},
+	{"lodestone-network remove", "--state=here", "is not the absolute path of a directory"},
 }
 
 func TestEachFlagOfTheProgramsIsTriedWrong(t *testing.T) {
