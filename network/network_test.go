@@ -498,6 +498,31 @@ func TestAGatewayChangesItsKeyAndNoConnectionIsLost(t *testing.T) {
 	}
 }
 
+func TestAGatewayIsReadyOnceItsLanesAreUp(t *testing.T) {
+	l := newLab(t, netlab.Settings{})
+	require.NoError(t, l.Keys())
+	for _, c := range l.Clusters() {
+		require.NoError(t, l.Tell(c, l.Site(c)))
+	}
+	node, gateway := l.Home.Nodes[0], l.Home.Nodes[1]
+	ready := func(n *netlab.Node) func() bool {
+		return func() bool {
+			is, err := n.Ready()
+			return err == nil && is
+		}
+	}
+	require.NoError(t, l.Start(gateway))
+	require.NoError(t, l.Start(node))
+	require.Eventually(t, ready(node), 20*time.Second, 50*time.Millisecond, "which has no lanes")
+	began := time.Now()
+	for time.Since(began) < 2*time.Second {
+		assert.False(t, ready(gateway)(), "nobody answers its gateways yet")
+	}
+	require.NoError(t, l.Start(l.West.Nodes[1]))
+	require.Eventually(t, ready(gateway), 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, ready(l.West.Nodes[1]), 20*time.Second, 50*time.Millisecond)
+}
+
 // awaitLanes waits until each gateway reaches each of the other cluster.
 func awaitLanes(t *testing.T, l *netlab.Lab) {
 	t.Helper()

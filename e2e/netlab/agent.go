@@ -81,17 +81,29 @@ func (l *Lab) Start(n *Node) (err error) {
 
 // Lanes is to how many gateways of other clusters packets go through from a node, with all connections.
 func (n *Node) Lanes() (up int, err error) {
+	_, body, err := n.get("/metrics")
+	return len(allUp.FindAll(body, -1)), err
+}
+
+// Ready says whether a node's agent says that it is.
+func (n *Node) Ready() (bool, error) {
+	status, _, err := n.get("/readyz")
+	return status == http.StatusOK, err
+}
+
+// get asks a node's agent.
+func (n *Node) get(path string) (status int, body []byte, err error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
 			return n.Dial(network, "", address)
 		}}}
-	response, err := client.Get("http://127.0.0.1:7475/metrics")
+	response, err := client.Get("http://127.0.0.1:7475" + path)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return len(allUp.FindAll(body, -1)), err
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
 }
 
 var allUp = regexp.MustCompile(`(?m)^lodestone_network_lane_connections.* 4$`)

@@ -38,7 +38,7 @@ type Settings struct {
 	Connections int
 	// Told returns what the node is told, and has changed when that differs from last time.
 	Told func() (s *site.Site, changed bool, err error)
-	// Ready is called once the node is as it should be.
+	// Ready is called once the node is as it should be, and a gateway has a lane to each cluster, or has waited long enough for it.
 	Ready func()
 	// Metrics is where lanes are measured.
 	Metrics prometheus.Registerer
@@ -63,6 +63,8 @@ const (
 	often = time.Second
 	// settle is how long gateways have to answer before the agent changes anything that it finds when it starts.
 	settle = 500 * time.Millisecond
+	// laneTime is how long a gateway waits for its lanes before it is ready: a cluster that is away must not hold up a rollout.
+	laneTime = 30 * time.Second
 )
 
 // agent is an Agent that runs.
@@ -100,7 +102,7 @@ func Run(ctx context.Context, settings Settings) error {
 	var done *plan.Input // nil: the node may not be as it should be
 	var next time.Time
 	settled := time.Now().Add(settle)
-	var reported time.Time
+	var reported, told time.Time // told: when the node was told something first
 	for {
 		if err := a.told(ctx); err != nil {
 			return err
@@ -121,6 +123,12 @@ func Run(ctx context.Context, settings Settings) error {
 					done, settled = nil, time.Now().Add(retry)
 				}
 			}
+			if told.IsZero() {
+				told = time.Now()
+			}
+			if done != nil && ready(in, time.Since(told)) {
+				a.Ready()
+			}
 		}
 		if a.site != nil && time.Since(reported) >= often {
 			a.Report(a.report())
@@ -133,6 +141,15 @@ func Run(ctx context.Context, settings Settings) error {
 		case <-clock.C:
 		}
 	}
+}
+
+// ready says whether a node that is as it should be does its work, so that the next one may be restarted.
+func ready(in plan.Input, waited time.Duration) bool {
+	self := in.Node(in.Self)
+	if self == nil || !self.Gateway || waited > laneTime {
+		return true
+	}
+	return !slices.ContainsFunc(in.Remotes, func(r site.Remote) bool { return !in.Lanes[r.Name] })
 }
 
 // report is what the node knows as a gateway, nil if it is none.
@@ -182,7 +199,6 @@ func (a *agent) apply(ctx context.Context, in plan.Input, all bool) bool {
 		return false
 	}
 	a.announce(in.Lanes)
-	a.Ready()
 	return true
 }
 
