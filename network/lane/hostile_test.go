@@ -82,6 +82,22 @@ func TestOneSourceDoesNotKeepGatewaysOut(t *testing.T) {
 	awaitUp(t, true, a.trunk, b.trunk)
 }
 
+func TestManySourcesDoNotKeepGatewaysOut(t *testing.T) {
+	a, b := pair(t)
+	for i := range 40 {
+		source := fmt.Sprintf("192.0.2.%d", 100+i)
+		require.NoError(t, b.Address("eth0", source+"/24"))
+		for range 8 { // each of them says nothing for as long as it may
+			conn, err := b.Dial("tcp", source+":0", "192.0.2.1:7473")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
+	awaitUp(t, true, a.trunk, b.trunk)
+}
+
 func TestALinkThatIsTooSmallForIPv6HasNone(t *testing.T) {
 	netlab.Need(t)
 	n, err := netlab.NewNamespace("small")

@@ -54,9 +54,8 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) serve() {
-	free, sources := make(chan struct{}, unknownLimit), places.NewSources(unknownEach)
+	unknown := places.New(unknownLimit, unknownEach)
 	for {
-		free <- struct{}{}
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -64,19 +63,9 @@ func (s *Server) serve() {
 		if err != nil {
 			s.logger.Error(err, "A connection could not be taken: are there too many?")
 			time.Sleep(every)
-			<-free
 			continue
 		}
-		leave := sources.Take(conn.RemoteAddr())
-		if leave == nil {
-			_ = conn.Close() // a gateway dials again
-			<-free
-			continue
-		}
-		go s.take(conn.(*net.TCPConn), func() {
-			leave()
-			<-free
-		})
+		go s.take(conn.(*net.TCPConn), unknown.Take(conn))
 	}
 }
 

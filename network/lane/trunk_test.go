@@ -280,7 +280,7 @@ func TestAKeyChangesWhilePacketsGo(t *testing.T) {
 		assert.Greater(t, rounds, 3, "not before they are known")
 		told()
 		for _, e := range []*end{a, b} {
-			assert.True(t, e.trunk.Up(), "the lane is up all the time")
+			awaitUp(t, true, e.trunk)
 			assert.Equal(t, e.published(t), e.trunk.Status()[0].Own, "nothing is left of the old key")
 		}
 	}
