@@ -80,7 +80,7 @@ func TestMessagesHaveAnEnd(t *testing.T) {
 	for i := range 200 {
 		present = append(present, networkv1alpha1.ProbeStatus{Name: fmt.Sprint("p", i), RenewTime: metav1.NewTime(time.Unix(int64(1000+i), 0))})
 	}
-	kept := entries(present, networkv1alpha1.ProbeStatus{Name: "own"}, false, time.Unix(1001, 0))
+	kept := entries(present, networkv1alpha1.ProbeStatus{Name: "own"}, false, func(string) bool { return false })
 	require.Len(t, kept, networkv1alpha1.MaxProbes)
 	assert.Contains(t, kept, networkv1alpha1.ProbeStatus{Name: "own"})
 	assert.Contains(t, kept, present[199], "the newest are kept")
