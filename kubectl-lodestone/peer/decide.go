@@ -462,8 +462,8 @@ func (p *Plan) chooseRanges(o Options, s Situation) error {
 			"other: leave out --pod-network, give --pod-network Fabric, which translates, or give one of the clusters another range", own, other)
 	}
 	if own, other, overlap := wanted.Overlap(s.HomeHosts); overlap {
-		return cli.Refuse("--pod-cidrs %s overlaps with %s, which nodes or Services at home have, so pods there could not be told from these: give "+
-			"ranges that are the cluster's own", own, other)
+		return cli.Refuse("--pod-cidrs %s overlaps with %s, which nodes or Services at home have, so pods there could not be told from these: "+
+			"give ranges that are the cluster's own", own, other)
 	}
 	for i := range s.Remotes {
 		other := &s.Remotes[i]

@@ -182,8 +182,9 @@ func (p *Plan) checkTranslations(s Situation, home, there, here, far, others rem
 	}
 	reached, homeReached := p.Translations.Ranges(there), only4(p.HomeTranslations.Ranges(home))
 	if own, other, overlap := reached.Overlap(slices.Concat(here, others)); overlap {
-		return cli.Refuse("pods in the cluster of context %q would be reached by %s, which overlaps with %s, from which pods, nodes or Services at "+
-			"home or pods of another RemoteCluster have their addresses: give an IPv4 range that nobody has with --pod-translations, or leave it out of --pod-cidrs",
+		return cli.Refuse("pods in the cluster of context %q would be reached by %s, which overlaps with %s, from which pods, nodes or Services "+
+			"at home or pods of another RemoteCluster have their addresses: give an IPv4 range that nobody has with --pod-translations, or leave "+
+			"it out of --pod-cidrs",
 			s.RemoteContext, own, other)
 	}
 	if own, other, overlap := homeReached.Overlap(slices.Concat(far, reached)); overlap {

@@ -39,7 +39,8 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	cmd.AddCommand(newAnswer(), newCheck())
 
 	var state string
-	remove := &cobra.Command{Use: "remove", Short: "Remove all that agents have ever made in the kernel of this node, and what it was told last"}
+	remove := &cobra.Command{Use: "remove",
+		Short: "Remove all that agents have ever made in the kernel of this node, and what it was told last"}
 	logs := logsapi.NewLoggingConfiguration()
 	logsapi.AddFlags(logs, remove.Flags())
 	remove.Flags().StringVar(&state, "state", stateDirectory, stateHelp)

@@ -19,7 +19,7 @@ import (
 )
 
 // keptFile is the name of the file in the state directory that has what the node was told last.
-const keptFile = "site.json"
+const keptFile = "told.json"
 
 const (
 	// grace is how long the API server has to answer before the node goes by what it was told when it ran last.
@@ -32,6 +32,8 @@ const (
 // the API server answers. So what was taken away meanwhile is gone then.
 type kept struct {
 	path string
+	// self is the name of the node.
+	self string
 	// cluster tells what the API server says, as soon as it does.
 	cluster func() (*site.Site, bool, error)
 	began   time.Time
@@ -40,8 +42,8 @@ type kept struct {
 	latest  chan *site.Site
 }
 
-func newKept(dir string, cluster func() (*site.Site, bool, error)) *kept {
-	return &kept{path: filepath.Join(dir, keptFile), cluster: cluster, began: time.Now(), latest: make(chan *site.Site, 1)}
+func newKept(dir, self string, cluster func() (*site.Site, bool, error)) *kept {
+	return &kept{path: filepath.Join(dir, keptFile), self: self, cluster: cluster, began: time.Now(), latest: make(chan *site.Site, 1)}
 }
 
 // told returns what the node is told, and whether that differs from last time. It never waits for the API server.
@@ -75,7 +77,7 @@ func (k *kept) load() (*site.Site, error) {
 		s, err = site.Parse(content)
 	}
 	if err == nil {
-		err = here(s)
+		err = here(s.Node(k.self))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s, which this node was told when it ran last, is ignored until the API server answers: %w", k.path, err)
@@ -83,17 +85,20 @@ func (k *kept) load() (*site.Site, error) {
 	return s, nil
 }
 
-// here returns an error unless one of the nodes has an address of this machine, which may have had another one then.
-func here(s *site.Site) error {
+// here returns an error unless a node has an address of this machine, which may have had another one then.
+func here(self *site.Node) error {
+	if self == nil {
+		return errors.New("it does not name this node")
+	}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return fmt.Errorf("list the addresses of this node: %w", err)
 	}
 	if !slices.ContainsFunc(addresses, func(a net.Addr) bool {
 		own, err := netip.ParsePrefix(a.String())
-		return err == nil && slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return n.Address == own.Addr() })
+		return err == nil && own.Addr() == self.Address
 	}) {
-		return errors.New("none of its nodes has an address of this one")
+		return fmt.Errorf("this node does not have the address %s", self.Address)
 	}
 	return nil
 }

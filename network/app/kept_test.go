@@ -22,10 +22,12 @@ func joinedWith(clusters ...string) *site.Site {
 	s := &site.Site{Nodes: []site.Node{{Name: "n", Address: netip.MustParseAddr("127.0.0.1"), Gateway: true,
 		Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}}}}
 	for i, name := range clusters {
-		s.Remotes = append(s.Remotes, site.Remote{Name: name, Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(9 + i)}), 16)},
-			Translations: remotecluster.Translations{{PodCIDR: netip.MustParsePrefix("10.1.0.0/16"), ReachedAs: netip.MustParsePrefix("100.64.0.0/16")}},
-			Gateways:     []site.Gateway{{Name: "g", Address: "192.0.2.1:7473", Keys: []lane.Key{{1}, {2}}}}, MTU: 1450, Limit: 5,
-			Pods: []netip.Addr{netip.MustParseAddr("10.1.0.7")}})
+		s.Remotes = append(s.Remotes, site.Remote{Name: name, MTU: 1450, Limit: 5,
+			Ranges: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(9 + i)}), 16)},
+			Translations: remotecluster.Translations{
+				{PodCIDR: netip.MustParsePrefix("10.1.0.0/16"), ReachedAs: netip.MustParsePrefix("100.64.0.0/16")}},
+			Gateways: []site.Gateway{{Name: "g", Address: "192.0.2.1:7473", Keys: []lane.Key{{1 + byte(i)}, {7 + byte(i)}}}},
+			Pods:     []netip.Addr{netip.MustParseAddr("10.1.0.7")}})
 	}
 	return s
 }
@@ -43,7 +45,7 @@ func (a *apiServer) told() (*site.Site, bool, error) {
 func start(t *testing.T, dir string, waits bool) (*kept, *apiServer) {
 	t.Helper()
 	api := &apiServer{}
-	k := newKept(dir, api.told)
+	k := newKept(dir, "n", api.told)
 	if waits {
 		k.began = k.began.Add(-grace)
 	}
@@ -107,14 +109,14 @@ func TestWhatWasKeptAndCannotBeIsIgnoredInWords(t *testing.T) {
 	elsewhere := joinedWith("west")
 	elsewhere.Nodes[0].Address = netip.MustParseAddr("192.0.2.77")
 	dir := t.TempDir()
-	require.NoError(t, newKept(dir, nil).keep(elsewhere))
+	require.NoError(t, newKept(dir, "n", nil).keep(elsewhere))
 	content, err := os.ReadFile(filepath.Join(dir, keptFile))
 	require.NoError(t, err)
 	for name, row := range map[string]struct{ content, says string }{
 		"half of it":                  {string(content[:len(content)/2]), "read what the node is told"},
-		"nothing":                     {"", "none of its nodes"},
+		"nothing":                     {"", "it does not name this node"},
 		"what cannot be":              {`{"nodes": [{"name": "n"}]}`, "give an IPv4 address"},
-		"that of a machine elsewhere": {string(content), "none of its nodes has an address of this one"},
+		"that of a machine elsewhere": {string(content), "this node does not have the address 192.0.2.77"},
 		"that of a version of later":  {`{"future": 1}`, "unknown field"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +124,7 @@ func TestWhatWasKeptAndCannotBeIsIgnoredInWords(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, keptFile), []byte(row.content), 0o600))
 			k, api := start(t, dir, true)
 			s, changed, err := k.told()
-			require.ErrorContains(t, err, "site.json, which this node was told when it ran last, is ignored until the API server answers: ")
+			require.ErrorContains(t, err, "told.json, which this node was told when it ran last, is ignored until the API server answers: ")
 			require.ErrorContains(t, err, row.says)
 			assert.False(t, changed || s != nil)
 			_, _, err = k.told()
@@ -133,7 +135,7 @@ func TestWhatWasKeptAndCannotBeIsIgnoredInWords(t *testing.T) {
 			assert.True(t, changed)
 		})
 	}
-	k := newKept(filepath.Join(t.TempDir(), "none"), nil)
+	k := newKept(filepath.Join(t.TempDir(), "none"), "n", nil)
 	require.Error(t, k.keep(joinedWith()))
 	k.cluster = func() (*site.Site, bool, error) { return nil, false, errors.New("refused") }
 	_, _, err = k.told()

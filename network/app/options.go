@@ -151,7 +151,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last := newKept(o.State, watch.Told)
+	last := newKept(o.State, o.Node, watch.Told)
 	settings.Told, settings.Report = last.told, reporter.Report
 	go reporter.Run(ctx)
 	go last.run(ctx)

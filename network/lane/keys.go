@@ -210,8 +210,8 @@ func (k *Keys) decide(asked bool, waited time.Duration, gateways []Status) step 
 			return rest
 		}
 		return turn
-	case slices.ContainsFunc(gateways, func(g Status) bool { return slices.Contains(g.Own, k.own.Key) }):
-		return give
+	case waited < 2*unheard && slices.ContainsFunc(gateways, func(g Status) bool { return slices.Contains(g.Own, k.own.Key) }):
+		return give // nobody who refuses the next key keeps the old one in use for ever
 	}
 	return finish
 }

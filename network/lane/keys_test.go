@@ -132,8 +132,15 @@ func TestAKeyThatIsOldChanges(t *testing.T) {
 	require.NoError(t, os.Chtimes(c.nextPath(), long, long))
 	c.rotate(47 * time.Hour)
 	assert.True(t, c.turned, "but for a day")
+	day := time.Now().Add(-25 * time.Hour)
+	require.NoError(t, os.Chtimes(c.nextPath(), day, day))
+	c.others[0].Own = c.published()[:1]
 	c.rotate(47 * time.Hour)
-	assert.Len(t, c.published(), 1)
+	assert.Len(t, c.published(), 2, "it comes back, and has a connection of the old key")
+	assert.Len(t, c.given, 1)
+	require.NoError(t, os.Chtimes(c.nextPath(), long, long))
+	c.rotate(47 * time.Hour)
+	assert.Len(t, c.published(), 1, "which it does not keep for ever")
 }
 
 func TestAKeyThatCannotBeReadIsSaid(t *testing.T) {

@@ -246,8 +246,8 @@ func sight(before map[string]sighting, links []*networkv1alpha1.NetworkLink, now
 	return after
 }
 
-// entries are those of a link with a pod's own, or without it, and without those that nobody renews, as old says. Of too many the newest are
-// kept.
+// entries are those of a link with a pod's own, or without it, and without those that nobody renews, as old says. Of too many the newest
+// are kept.
 func entries(
 	present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, old func(name string) bool,
 ) []networkv1alpha1.ProbeStatus {

@@ -25,8 +25,8 @@ type place struct {
 // New has so many places, and so many of them for each source.
 func New(total, each int) *Places { return &Places{total: total, each: each} }
 
-// Take gives a TCP connection a place, and returns what gives it back. Where there is none left, the oldest connection is closed: of the same
-// source if that has all of its own.
+// Take gives a TCP connection a place, and returns what gives it back. Where there is none left, the oldest connection is closed: of the
+// same source if that has all of its own.
 func (p *Places) Take(conn net.Conn) (leave func()) {
 	own := &place{sourceOf(conn.RemoteAddr()), conn}
 	p.mu.Lock()

@@ -59,6 +59,7 @@ func TestRangesThatOverlapAreNamed(t *testing.T) {
 	_, _, found = one.Overlap(nil)
 	assert.False(t, found)
 	require.NoError(t, one.Disjoint())
-	require.EqualError(t, append(one, other[1]).Disjoint(), "10.244.7.0/24 overlaps with 10.244.0.0/16: give ranges that have no address in common")
+	require.EqualError(t, append(one, other[1]).Disjoint(),
+		"10.244.7.0/24 overlaps with 10.244.0.0/16: give ranges that have no address in common")
 	require.Error(t, append(one, one[0]).Disjoint(), "twice the same")
 }

@@ -160,8 +160,8 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		}
 	}
 	if !heard {
-		return no("NoGateway", "no gateway of home has said anything for %v: see whether nodes have the label %s=%s, and whether the network program "+
-			"runs there (kubectl get pods -n %s)", gone, keys.Gateway, keys.GatewayEnabled, keys.NetworkNamespace)
+		return no("NoGateway", "no gateway of home has said anything for %v: see whether nodes have the label %s=%s, and whether the network "+
+			"program runs there (kubectl get pods -n %s)", gone, keys.Gateway, keys.GatewayEnabled, keys.NetworkNamespace)
 	}
 	if !up {
 		return no("NoLane", "no lane to cluster %s is up: %s", cluster, problem)

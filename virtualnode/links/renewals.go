@@ -10,8 +10,8 @@ import (
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 )
 
-// renewals remember when entries of home's NetworkLinks were renewed, as this program saw it: the clock of the node that wrote the time into
-// an entry may be wrong. They are safe for concurrent use.
+// renewals remember when entries of home's NetworkLinks were renewed, as this program saw it: the clock of the node that wrote the time
+// into an entry may be wrong. They are safe for concurrent use.
 type renewals struct {
 	mu   sync.Mutex
 	seen map[string]map[entry]renewal // by the name of the link
@@ -23,8 +23,8 @@ type entry struct{ gateway, pod string }
 // renewal is the time in an entry, and when that was seen first.
 type renewal struct{ written, seen time.Time }
 
-// local returns a link whose entries have the times at which they were renewed by this program's clock. The first time that one is seen it is
-// as old as it says, and of now at the latest. A link that is nil stays so, and of one that is gone nothing is remembered.
+// local returns a link whose entries have the times at which they were renewed by this program's clock. The first time that one is seen it
+// is as old as it says, and of now at the latest. A link that is nil stays so, and of one that is gone nothing is remembered.
 func (r *renewals) local(name string, link *networkv1alpha1.NetworkLink, now time.Time) *networkv1alpha1.NetworkLink {
 	r.mu.Lock()
 	defer r.mu.Unlock()
