@@ -173,7 +173,7 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 // are none of this one.
 func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
-	selects := func(n *corev1.Namespace) bool { return remotecluster.MayUse(n, remote.Name) }
+	selects := func(n *corev1.Namespace) bool { return remotecluster.MayReach(n, remote.Name) }
 	texts, where, limit := link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
 	own := link.Namespace == o.Namespace
 	if !own {
@@ -200,8 +200,8 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	case len(ranges) == 0:
 		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no IPv4 ranges of pods of the other cluster"}
 	case o.Service.IsValid() && ranges.Has(o.Service):
-		return remote, Verdict{Reason: "Unusable", Message: fmt.Sprintf("%s has addresses of Services of this cluster, such as %s: have pods of the "+
-			"other cluster reached by a range of their own, by podTranslations or homePodTranslations of the RemoteCluster", where, o.Service)}
+		return remote, Verdict{Reason: "Unusable", Message: fmt.Sprintf("%s has addresses of Services of this cluster, such as %s: have pods of "+
+			"the other cluster reached by a range of their own, by podTranslations or homePodTranslations of the RemoteCluster", where, o.Service)}
 	}
 	if remote.Translations, err = remotecluster.ParseTranslations(link.Spec.PodTranslations); err != nil {
 		return site.Remote{Name: remote.Name}, Verdict{Reason: "Unusable", Message: "spec.podTranslations: " + err.Error()}

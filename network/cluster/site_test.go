@@ -110,6 +110,32 @@ func TestHomeReachesPodsOfOffloadedNamespacesAndProbes(t *testing.T) {
 	assert.EqualValues(t, 50<<20, s.Remotes[0].Limit)
 }
 
+func TestANamespaceTakesPartWithoutBeingOffloaded(t *testing.T) {
+	o := home()
+	o.Namespaces["private"].Labels = map[string]string{keys.Fabric: keys.FabricEnabled}
+	pods := func() []netip.Addr {
+		s, _ := Make(o)
+		require.Len(t, s.Remotes, 1)
+		return s.Remotes[0].Pods
+	}
+	assert.Equal(t, addresses("10.1.0.5", "10.1.0.6", "10.1.1.7", "10.1.1.8"), pods())
+	o.Namespaces["private"].Annotations = map[string]string{keys.OffloadClusters: "north, west"}
+	assert.Contains(t, pods(), netip.MustParseAddr("10.1.0.6"))
+	o.Namespaces["private"].Annotations[keys.OffloadClusters] = "north"
+	assert.NotContains(t, pods(), netip.MustParseAddr("10.1.0.6"))
+	o = home()
+	o.Namespaces["private"].Labels = map[string]string{keys.Fabric: "yes"}
+	assert.NotContains(t, pods(), netip.MustParseAddr("10.1.0.6"))
+
+	o = remote()
+	o.Namespaces["own"].Labels[keys.Fabric] = keys.FabricEnabled
+	assert.NotContains(t, pods(), netip.MustParseAddr("10.1.0.8"), "in a remote cluster its owner says who takes part")
+	b := between()
+	b.Namespaces["private"].Labels = map[string]string{keys.Fabric: keys.FabricEnabled}
+	s, _ := Make(b)
+	assert.NotContains(t, s.Remotes[1].Transit[0].Pods, netip.MustParseAddr("10.2.0.8"), "what runs elsewhere is of offloaded namespaces")
+}
+
 func TestARemoteClusterHeedsItsOwnerAndNotHome(t *testing.T) {
 	s, verdicts := Make(remote())
 	require.Equal(t, map[Key]string{{keys.TenantPrefix + "h", keys.Home}: "Accepted"}, reasons(verdicts))
@@ -203,7 +229,8 @@ func TestOfTwoClustersWithOneKeyTheOlderOneIsJoined(t *testing.T) {
 	require.Len(t, s.Remotes, 1)
 	assert.Equal(t, "west", s.Remotes[0].Name)
 	assert.True(t, verdicts[Key{keys.NetworkNamespace, "west"}].Accepted)
-	assert.Contains(t, verdicts[Key{keys.NetworkNamespace, "copy"}].Message, "gateway w1 of cluster copy has the key of a gateway of cluster west")
+	assert.Contains(t, verdicts[Key{keys.NetworkNamespace, "copy"}].Message,
+		"gateway w1 of cluster copy has the key of a gateway of cluster west")
 }
 
 // keyed are gateways with another key.
