@@ -453,6 +453,76 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 	}
 }
 
+// TestAGatewayChangesItsKeyAndNoConnectionIsLost has gateways of both clusters get other keys while pods talk, one of them twice: it is
+// killed in between.
+func TestAGatewayChangesItsKeyAndNoConnectionIsLost(t *testing.T) {
+	l := joined(t, netlab.Settings{})
+	awaitLanes(t, l)
+	var talks []*netlab.Talk
+	for i := range 2 {
+		talk, err := netlab.NewTalk(l.Home.Nodes[i].Pods[0].Namespace, l.West.Nodes[0].Pods[0])
+		require.NoError(t, err)
+		t.Cleanup(talk.Close)
+		talks = append(talks, talk)
+	}
+	tell := func() {
+		require.NoError(t, l.Keys())
+		for _, c := range l.Clusters() {
+			require.NoError(t, l.Tell(c, l.Site(c)))
+		}
+	}
+	for _, row := range []struct {
+		n     *netlab.Node
+		kills bool
+	}{{l.Home.Nodes[1], false}, {l.West.Nodes[1], false}, {l.West.Nodes[2], true}} {
+		before := row.n.Keys[0]
+		require.NoError(t, l.Rotate(row.n))
+		require.Len(t, row.n.Keys, 2)
+		if row.kills {
+			row.n.Kill()
+			require.NoError(t, l.Start(row.n))
+		}
+		tell()
+		require.Eventually(t, func() bool {
+			assert.NoError(t, l.Keys())
+			return len(row.n.Keys) == 1 && row.n.Keys[0] != before
+		}, 60*time.Second, 500*time.Millisecond, "%s keeps its key", row.n.Name)
+		tell()
+		awaitLanes(t, l)
+		for _, talk := range talks {
+			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond)
+			gap, err := talk.Gap()
+			require.NoError(t, err, "the connection is kept")
+			t.Logf("%s: %v without an answer", row.n.Name, gap)
+		}
+	}
+}
+
+func TestAGatewayIsReadyOnceItsLanesAreUp(t *testing.T) {
+	l := newLab(t, netlab.Settings{})
+	require.NoError(t, l.Keys())
+	for _, c := range l.Clusters() {
+		require.NoError(t, l.Tell(c, l.Site(c)))
+	}
+	node, gateway := l.Home.Nodes[0], l.Home.Nodes[1]
+	ready := func(n *netlab.Node) func() bool {
+		return func() bool {
+			is, err := n.Ready()
+			return err == nil && is
+		}
+	}
+	require.NoError(t, l.Start(gateway))
+	require.NoError(t, l.Start(node))
+	require.Eventually(t, ready(node), 20*time.Second, 50*time.Millisecond, "which has no lanes")
+	began := time.Now()
+	for time.Since(began) < 2*time.Second {
+		assert.False(t, ready(gateway)(), "nobody answers its gateways yet")
+	}
+	require.NoError(t, l.Start(l.West.Nodes[1]))
+	require.Eventually(t, ready(gateway), 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, ready(l.West.Nodes[1]), 20*time.Second, 50*time.Millisecond)
+}
+
 // awaitLanes waits until each gateway reaches each of the other cluster.
 func awaitLanes(t *testing.T, l *netlab.Lab) {
 	t.Helper()

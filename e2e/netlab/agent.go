@@ -81,17 +81,29 @@ func (l *Lab) Start(n *Node) (err error) {
 
 // Lanes is to how many gateways of other clusters packets go through from a node, with all connections.
 func (n *Node) Lanes() (up int, err error) {
+	_, body, err := n.get("/metrics")
+	return len(allUp.FindAll(body, -1)), err
+}
+
+// Ready says whether a node's agent says that it is.
+func (n *Node) Ready() (bool, error) {
+	status, _, err := n.get("/readyz")
+	return status == http.StatusOK, err
+}
+
+// get asks a node's agent.
+func (n *Node) get(path string) (status int, body []byte, err error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
 			return n.Dial(network, "", address)
 		}}}
-	response, err := client.Get("http://127.0.0.1:7475/metrics")
+	response, err := client.Get("http://127.0.0.1:7475" + path)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	return len(allUp.FindAll(body, -1)), err
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
 }
 
 var allUp = regexp.MustCompile(`(?m)^lodestone_network_lane_connections.* 4$`)
@@ -118,29 +130,40 @@ func (l *Lab) Remove(n *Node) error {
 	return nil
 }
 
-// Keys has all gateways make their keys.
+// Keys has all gateways make their keys, or say which they have now.
 func (l *Lab) Keys() error {
 	for _, n := range l.Nodes() {
-		if !n.Gateway {
-			continue
-		}
-		a, err := l.run(n, "key", "--state="+n.dir)
-		if err != nil {
-			return err
-		}
-		<-a.done
-		if err := n.key.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
-			return err
-		}
-		if a, err = l.run(n, "key", "--wireguard", "--state="+n.dir); err != nil {
-			return err
-		}
-		<-a.done
-		if err := n.wireGuard.UnmarshalText([]byte(strings.TrimSpace(a.Log()))); err != nil {
-			return err
+		if n.Gateway {
+			if err := l.keys(n); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// Rotate has a gateway get another key, which it uses once others are told of it.
+func (l *Lab) Rotate(n *Node) error { return l.keys(n, "--rotate") }
+
+func (l *Lab) keys(n *Node, args ...string) error {
+	a, err := l.run(n, append([]string{"key", "--state=" + n.dir}, args...)...)
+	if err != nil {
+		return err
+	}
+	<-a.done
+	n.Keys = nil
+	for line := range strings.Lines(a.Log()) {
+		var key lane.Key
+		if err := key.UnmarshalText([]byte(strings.TrimSpace(line))); err != nil {
+			return err
+		}
+		n.Keys = append(n.Keys, key)
+	}
+	if a, err = l.run(n, "key", "--wireguard", "--state="+n.dir); err != nil {
+		return err
+	}
+	<-a.done
+	return n.wireGuard.UnmarshalText([]byte(strings.TrimSpace(a.Log())))
 }
 
 // Site is what the nodes of a cluster are told where it is joined: home with all others, and these with home. West's and east's gateways
@@ -161,7 +184,7 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 		}
 		for _, n := range other.Nodes {
 			if n.Gateway {
-				g := site.Gateway{Name: n.Name, Keys: []lane.Key{n.key}}
+				g := site.Gateway{Name: n.Name, Keys: n.Keys}
 				if l.WireGuard {
 					r.Carrier, g.WireGuard = site.WireGuard, &lane.WireGuardEnd{Key: n.wireGuard}
 				}

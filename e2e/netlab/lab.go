@@ -79,7 +79,9 @@ type Node struct {
 	// Agent is nil while it does not run.
 	Agent *Agent
 
-	key       lane.Key
+	// Keys are those that a gateway had when it was asked last.
+	Keys []lane.Key
+
 	wireGuard lane.WireGuardKey
 	dir       string
 	cluster   *Cluster

@@ -319,11 +319,17 @@ func (o *Options) checkNames() error {
 	if address, err := url.Parse(o.HomeServer); err != nil || strings.Trim(address.Path, "/") != "" || address.RawQuery != "" {
 		return cli.Misuse("--home-server %q has a path, which clients in pods do not heed: give https://<host>:<port>", o.HomeServer)
 	}
-	if _, err := remotecluster.ParsePodRanges(o.HomePodCIDRs); err != nil {
-		return cli.Misuse("--home-pod-cidrs: %w", err)
-	}
-	if _, err := remotecluster.ParsePodRanges(o.PodCIDRs); err != nil {
-		return cli.Misuse("--pod-cidrs: %w", err)
+	for _, given := range []struct {
+		flag  string
+		texts []string
+	}{{"--home-pod-cidrs", o.HomePodCIDRs}, {"--pod-cidrs", o.PodCIDRs}} {
+		ranges, err := remotecluster.ParsePodRanges(given.texts)
+		if err == nil {
+			err = ranges.Disjoint()
+		}
+		if err != nil {
+			return cli.Misuse("%s: %w", given.flag, err)
+		}
 	}
 	if _, err := parseTranslations(o.PodTranslations); err != nil {
 		return cli.Misuse("--pod-translations: %w", err)

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,6 +76,28 @@ func TestTheSecretKeepsWhatElseIsInIt(t *testing.T) {
 	want := plan.secret(have, westUID, func(data map[string][]byte) { data[plan.key()] = []byte("new") })
 	assert.Equal(t, map[string][]byte{"notes": []byte("ours"), "kubeconfig": []byte("new")}, want.Data)
 	assert.NotContains(t, have.Data, "kubeconfig", "what was read is not changed")
+}
+
+func TestRangesThatCannotBeThoseOfPodsAreRefused(t *testing.T) {
+	for texts, says := range map[string]string{
+		"127.0.0.0/8":                     "none has an address of 127.0.0.0/8",
+		"10.1.0.0/16,169.254.0.0/16":      "none has an address of 169.254.0.0/16",
+		"0.0.0.0/0":                       "give one of /8 or smaller",
+		"10.1.0.0/16,10.1.3.0/24":         "10.1.3.0/24 overlaps with 10.1.0.0/16",
+		"10.1.0.0/16,fd00::/48,ff00::/16": "none has an address of ff00::/8",
+	} {
+		for _, flag := range []string{"--pod-cidrs", "--home-pod-cidrs"} {
+			o := NewOptions()
+			o.RemoteContext, o.PodNetwork = "west", "Fabric"
+			if o.PodCIDRs = strings.Split(texts, ","); flag == "--home-pod-cidrs" {
+				o.PodCIDRs, o.HomePodCIDRs = nil, o.PodCIDRs
+			}
+			err := o.Complete()
+			require.ErrorContains(t, err, flag+": ")
+			require.ErrorContains(t, err, says)
+			assert.Equal(t, cli.Usage, cli.ExitCodeOf(err))
+		}
+	}
 }
 
 func TestALifeOfCredentialsThatTheAPICannotSayIsRefused(t *testing.T) {

@@ -34,6 +34,8 @@ type Situation struct {
 	// HomeRanges and RemoteRanges are the ranges from which pods of the two clusters have their
 	// addresses, as far as the clusters say.
 	HomeRanges, RemoteRanges remotecluster.PodRanges
+	// HomeHosts and RemoteHosts are the addresses of nodes of the two clusters and the ranges of their Services, as far as they say.
+	HomeHosts, RemoteHosts remotecluster.PodRanges
 }
 
 // Plan is the result of Decide: what a peering is to be.
@@ -297,6 +299,48 @@ func podRanges(ctx context.Context, cluster *cli.Cluster) remotecluster.PodRange
 	return learn(nodes, settings)
 }
 
+// hosts returns the addresses of a cluster's nodes and the ranges of its Services, as far as it says.
+func hosts(ctx context.Context, cluster *cli.Cluster) remotecluster.PodRanges {
+	var nodes []corev1.Node
+	if list, err := cluster.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
+		nodes = list.Items
+	}
+	var services []string
+	if list, err := cluster.Client.NetworkingV1().ServiceCIDRs().List(ctx, metav1.ListOptions{}); err == nil {
+		for _, one := range list.Items {
+			services = append(services, one.Spec.CIDRs...)
+		}
+	}
+	if api, err := cluster.Client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{}); err == nil {
+		services = append(services, api.Spec.ClusterIPs...)
+	}
+	return learnHosts(nodes, services)
+}
+
+// learnHosts returns the addresses of nodes that stand for no other cluster, and what Services have: ranges and addresses.
+func learnHosts(nodes []corev1.Node, services []string) (found remotecluster.PodRanges) {
+	texts := slices.Clone(services)
+	for i := range nodes {
+		if nodes[i].Labels[keys.Cluster] != "" || nodes[i].Labels["type"] == "virtual-kubelet" {
+			continue
+		}
+		for _, a := range nodes[i].Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				texts = append(texts, a.Address)
+			}
+		}
+	}
+	for _, text := range texts {
+		if one, err := netip.ParsePrefix(text); err == nil {
+			found = append(found, one.Masked())
+		} else if address, err := netip.ParseAddr(text); err == nil {
+			found = append(found, netip.PrefixFrom(address, address.BitLen()))
+		}
+	}
+	slices.SortFunc(found, netip.Prefix.Compare)
+	return slices.Compact(found)
+}
+
 // learn returns the pod ranges that nodes and the settings of kubeadm tell. A node that comes later gets
 // a range of its own, so kubeadm's counts if it covers those of all nodes.
 func learn(nodes []corev1.Node, settings string) remotecluster.PodRanges {
@@ -419,6 +463,10 @@ func (p *Plan) chooseRanges(o Options, s Situation) error {
 	if own, other, overlap := wanted.Overlap(s.HomeRanges); overlap {
 		return cli.Refuse("--pod-cidrs %s overlaps with %s, from which pods at home have their addresses, so neither could be told from the "+
 			"other: leave out --pod-network, give --pod-network Fabric, which translates, or give one of the clusters another range", own, other)
+	}
+	if own, other, overlap := wanted.Overlap(s.HomeHosts); overlap {
+		return cli.Refuse("--pod-cidrs %s overlaps with %s, which nodes or Services at home have, so pods there could not be told from these: "+
+			"give ranges that are the cluster's own", own, other)
 	}
 	for i := range s.Remotes {
 		other := &s.Remotes[i]

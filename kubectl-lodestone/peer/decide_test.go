@@ -393,6 +393,21 @@ func TestWhatTheRemoteClusterLetsInOfTheFabric(t *testing.T) {
 	assert.Equal(t, []string{"10.8.0.0/16"}, terms.Spec.Network.PodCIDRs, "what was read is not changed")
 }
 
+func TestNodesAndServicesSayWhichAddressesTheyHave(t *testing.T) {
+	node := func(address string, labels map[string]string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: "198.51.100.1"}, {Type: corev1.NodeInternalIP, Address: address}}}}
+	}
+	found := learnHosts([]corev1.Node{node("192.0.2.7", nil), node("192.0.2.8", map[string]string{keys.Cluster: "west"}),
+		node("192.0.2.9", map[string]string{"type": "virtual-kubelet"}), node("fd00::7", nil), node("?", nil)},
+		[]string{"10.96.0.0/12", "10.96.0.1", "None", "10.96.0.1"})
+	var texts []string
+	for _, one := range found {
+		texts = append(texts, one.String())
+	}
+	assert.Equal(t, []string{"10.96.0.0/12", "10.96.0.1/32", "192.0.2.7/32", "fd00::7/128"}, texts)
+}
+
 func TestOnlyTheUserGivesAClusterItsRanges(t *testing.T) {
 	ranges := func(texts ...string) remotecluster.PodRanges {
 		parsed, err := remotecluster.ParsePodRanges(texts)
@@ -418,7 +433,9 @@ func TestOnlyTheUserGivesAClusterItsRanges(t *testing.T) {
 		"confirmed":        {network: "Routed", given: []string{"10.1.0.0/16"}},
 		"what is no range": {network: "Routed", given: []string{"10.1.0.1"}, says: "is no range of addresses", code: cli.Usage},
 		"home's, by the fabric, which translates": {network: "Fabric", given: []string{"10.0.0.0/8"}},
-		"home's":    {network: "Routed", given: []string{"10.0.0.0/8"}, says: "overlaps with 10.0.0.0/16", code: cli.Refused},
+		"home's": {network: "Routed", given: []string{"10.0.0.0/8"}, says: "overlaps with 10.0.0.0/16", code: cli.Refused},
+		"a node's at home": {network: "Routed", given: []string{"192.0.2.0/24"},
+			says: "overlaps with 192.0.2.7/32, which nodes or Services at home have", code: cli.Refused},
 		"another's": {network: "Routed", given: []string{"10.2.7.0/24"}, says: `of RemoteCluster "east"`, code: cli.Refused},
 		"too few": {network: "Routed", given: []string{"10.1.7.0/24"},
 			note: "from 10.1.0.0/16, which is in none of --pod-cidrs"},
@@ -432,7 +449,7 @@ func TestOnlyTheUserGivesAClusterItsRanges(t *testing.T) {
 			plan := Plan{Name: "west", Remote: test.have}
 			err := plan.chooseRanges(Options{PodNetwork: test.network, PodCIDRs: test.given}, Situation{RemoteContext: "west",
 				Remotes:    []v1alpha1.RemoteCluster{west, east},
-				HomeRanges: ranges("10.0.0.0/16"), RemoteRanges: ranges("10.1.0.0/16")})
+				HomeRanges: ranges("10.0.0.0/16"), RemoteRanges: ranges("10.1.0.0/16"), HomeHosts: ranges("192.0.2.7/32")})
 			assert.Equal(t, test.code, cli.ExitCodeOf(err))
 			if test.says != "" {
 				require.ErrorContains(t, err, test.says)

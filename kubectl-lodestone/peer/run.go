@@ -123,6 +123,7 @@ func (p *peering) observe(ctx context.Context) (s Situation, err error) {
 		s.Guests = guests.Items
 	}
 	s.HomeRanges, s.RemoteRanges = podRanges(ctx, p.home), podRanges(ctx, p.remote)
+	s.HomeHosts, s.RemoteHosts = hosts(ctx, p.home), hosts(ctx, p.remote)
 	s.ProvisionerID, err = p.home.ProvisionerID(ctx, p.Namespace)
 	return s, err
 }

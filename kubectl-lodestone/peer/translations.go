@@ -65,8 +65,8 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 	if err != nil {
 		return cli.Misuse("--pod-cidrs: %w", err)
 	}
-	here := slices.Concat(home, s.HomeRanges)
-	far := slices.Concat(there, s.RemoteRanges)
+	here := slices.Concat(home, s.HomeRanges, s.HomeHosts)
+	far := slices.Concat(there, s.RemoteRanges, s.RemoteHosts)
 	var others, behind, taken remotecluster.PodRanges // behind are reached through home; taken is all that is in use somewhere
 	var shared []networkv1alpha1.PodTranslation
 	for i := range s.Remotes {
@@ -182,13 +182,14 @@ func (p *Plan) checkTranslations(s Situation, home, there, here, far, others rem
 	}
 	reached, homeReached := p.Translations.Ranges(there), only4(p.HomeTranslations.Ranges(home))
 	if own, other, overlap := reached.Overlap(slices.Concat(here, others)); overlap {
-		return cli.Refuse("pods in the cluster of context %q would be reached by %s, which overlaps with %s, from which pods at home or of "+
-			"another RemoteCluster are reached: give an IPv4 range that nobody has with --pod-translations, or leave it out of --pod-cidrs",
+		return cli.Refuse("pods in the cluster of context %q would be reached by %s, which overlaps with %s, from which pods, nodes or Services "+
+			"at home or pods of another RemoteCluster have their addresses: give an IPv4 range that nobody has with --pod-translations, or leave "+
+			"it out of --pod-cidrs",
 			s.RemoteContext, own, other)
 	}
 	if own, other, overlap := homeReached.Overlap(slices.Concat(far, reached)); overlap {
-		return cli.Refuse("pods at home would be reached by %s, which overlaps with %s of pods in the cluster of context %q: give a range that "+
-			"nobody has with --home-pod-translations", own, other, s.RemoteContext)
+		return cli.Refuse("pods at home would be reached by %s, which overlaps with %s of pods, nodes or Services in the cluster of context %q: "+
+			"give a range that nobody has with --home-pod-translations", own, other, s.RemoteContext)
 	}
 	for _, one := range p.Translations {
 		p.Notes = append(p.Notes, fmt.Sprintf("home reaches pods of %s in the cluster of context %q as %s: programs there that announce their "+

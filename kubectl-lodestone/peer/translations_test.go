@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -41,6 +42,9 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 		PodCIDRs: []string{"100.98.0.0/16"}}}}
 	for name, row := range map[string]struct {
 		home, there string
+		// homeHosts and remoteHosts are ranges, with spaces between them.
+		homeHosts, remoteHosts string
+
 		others      []v1alpha1.RemoteCluster
 		have        *v1alpha1.RemoteCluster
 		terms       *remotev1alpha1.HomeCluster
@@ -87,12 +91,19 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 			says: "--pod-translations names 10.7.0.0/16, which is no range of these pods"},
 		"a range that is larger than all that is free": {home: "10.0.0.0/8", there: "10.0.0.0/8", code: cli.Refused,
 			says: "no range of /8 is free in 100.64.0.0/10: choose one that neither cluster has, and give it with --home-pod-translations"},
+		"pods there have addresses of Services at home": {home: "10.1.0.0/16", there: "10.96.0.0/12", homeHosts: "10.96.0.0/16",
+			listed: "10.1.0.0/16", pods: pairs("10.96.0.0/12", "100.64.0.0/12")},
+		"pods at home have the address of a node there, and nodes there those that would be chosen": {home: "10.1.0.0/16", there: "10.2.0.0/16",
+			remoteHosts: "10.1.2.3/32 100.64.3.4/32", listed: "100.65.0.0/16", homes: pairs("10.1.0.0/16", "100.65.0.0/16")},
+		"the user chooses what Services there have": {home: kind, there: "10.2.0.0/16", own: map[string]string{kind: "10.96.0.0/16"},
+			remoteHosts: "10.96.0.0/12", code: cli.Refused, says: "which overlaps with 10.96.0.0/12 of pods, nodes or Services in the cluster of"},
 		"IPv6 is not translated": {home: "fd00::/48", there: "fd00::/56", code: cli.Refused, says: "give an IPv4 range that nobody has"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			plan := Plan{Name: "west", Remote: row.have, Home: row.terms}
 			o := Options{PodNetwork: "Fabric", PodCIDRs: []string{row.there}, PodTranslations: row.given, HomePodTranslations: row.own}
-			s := Situation{RemoteContext: "west", Remotes: row.others, HomeRanges: ranges(row.home), RemoteRanges: ranges(row.there)}
+			s := Situation{RemoteContext: "west", Remotes: row.others, HomeRanges: ranges(row.home), RemoteRanges: ranges(row.there),
+				HomeHosts: ranges(strings.Fields(row.homeHosts)...), RemoteHosts: ranges(strings.Fields(row.remoteHosts)...)}
 			err := plan.chooseRanges(o, s)
 			if err == nil {
 				err = plan.chooseTerms(o, s)

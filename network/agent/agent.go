@@ -29,8 +29,11 @@ import (
 type Settings struct {
 	// Self is the name of the node.
 	Self string
-	// State is a directory that only the program can read. A gateway keeps its key there.
+	// State is a directory that only the program can read. A gateway keeps its key for WireGuard there.
 	State string
+	// Keys are those of a gateway for TLS, and KeyAge is after how long it changes its key; 0: never.
+	Keys   *lane.Keys
+	KeyAge time.Duration
 	// Listen is where other clusters' gateways dial; empty: nowhere.
 	Listen string
 	// WireGuardPort is the first UDP port at which a gateway listens for WireGuard; 0: it has none.
@@ -39,7 +42,7 @@ type Settings struct {
 	Connections int
 	// Told returns what the node is told, and has changed when that differs from last time.
 	Told func() (s *site.Site, changed bool, err error)
-	// Ready is called once the node is as it should be.
+	// Ready is called once the node is as it should be, and a gateway has a lane to each cluster, or has waited long enough for it.
 	Ready func()
 	// Metrics is where lanes are measured.
 	Metrics prometheus.Registerer
@@ -66,6 +69,8 @@ const (
 	often = time.Second
 	// settle is how long gateways have to answer before the agent changes anything that it finds when it starts.
 	settle = 500 * time.Millisecond
+	// laneTime is how long a gateway waits for its lanes before it is ready: a cluster that is away must not hold up a rollout.
+	laneTime = 30 * time.Second
 )
 
 // agent is an Agent that runs.
@@ -84,6 +89,8 @@ type agent struct {
 	via  map[string]string
 	// said is why TLS carries packets to a cluster, by its name, where WireGuard is asked for.
 	said map[string]string
+	// keyProblem is why the key cannot be changed, as it was said.
+	keyProblem string
 
 	mu    sync.Mutex
 	lanes map[string]lane.Lane // only Run changes it
@@ -103,7 +110,7 @@ func Run(ctx context.Context, settings Settings) error {
 	var done *plan.Input // nil: the node may not be as it should be
 	var next time.Time
 	settled := time.Now().Add(settle)
-	var reported time.Time
+	var reported, told time.Time // told: when the node was told something first
 	for {
 		if err := a.told(ctx); err != nil {
 			return err
@@ -124,11 +131,18 @@ func Run(ctx context.Context, settings Settings) error {
 					done, settled = nil, time.Now().Add(retry)
 				}
 			}
+			if told.IsZero() {
+				told = time.Now()
+			}
+			if done != nil && ready(in, time.Since(told)) {
+				a.Ready()
+			}
 		}
 		if a.site != nil && time.Since(reported) >= often {
 			report := a.report()
 			a.say(ctx, report)
 			a.Report(report)
+			a.rotate(ctx)
 			reported = time.Now()
 		}
 		select {
@@ -137,6 +151,15 @@ func Run(ctx context.Context, settings Settings) error {
 		case <-clock.C:
 		}
 	}
+}
+
+// ready says whether a node that is as it should be does its work, so that the next one may be restarted.
+func ready(in plan.Input, waited time.Duration) bool {
+	self := in.Node(in.Self)
+	if self == nil || !self.Gateway || waited > laneTime {
+		return true
+	}
+	return !slices.ContainsFunc(in.Remotes, func(r site.Remote) bool { return !in.Lanes[r.Name].Up })
 }
 
 // report is what the node knows as a gateway, nil if it is none.
@@ -189,6 +212,21 @@ func sameDevices(a, b map[string]plan.Lane) bool {
 	return maps.EqualFunc(a, b, func(a, b plan.Lane) bool { return slices.Equal(a.Devices, b.Devices) })
 }
 
+// rotate goes on with a change of the gateway's key.
+func (a *agent) rotate(ctx context.Context) {
+	if self := a.site.Node(a.Self); a.server == nil || self == nil || !self.Gateway {
+		return // whoever deletes the key of a node that is no gateway wants it gone
+	}
+	problem := ""
+	if err := a.server.Rotate(a.KeyAge); err != nil {
+		problem = err.Error()
+	}
+	if problem != "" && problem != a.keyProblem {
+		klog.FromContext(ctx).Info("The gateway's key cannot be changed: it is tried again", "err", problem)
+	}
+	a.keyProblem = problem
+}
+
 // statuses are those of all lanes.
 func (a *agent) statuses() map[string][]lane.Status {
 	a.mu.Lock()
@@ -212,7 +250,6 @@ func (a *agent) apply(ctx context.Context, in plan.Input, all bool) bool {
 		return false
 	}
 	a.announce(in.Lanes)
-	a.Ready()
 	return true
 }
 
@@ -310,11 +347,8 @@ func (a *agent) keepLanes(ctx context.Context) error {
 		return nil
 	}
 	if a.server == nil {
-		identity, err := lane.LoadIdentity(a.State)
-		if err != nil {
-			return err
-		}
-		if a.server, err = lane.NewServer(ctx, identity, a.Listen); err != nil {
+		var err error
+		if a.server, err = lane.NewServer(ctx, a.Keys, a.Listen); err != nil {
 			return err
 		}
 	}

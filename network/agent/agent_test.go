@@ -30,6 +30,23 @@ func (o *open) Close() error {
 	return nil
 }
 
+func TestAGatewayIsReadyOnceItsLanesAreUp(t *testing.T) {
+	in := plan.Input{Site: &site.Site{Nodes: []site.Node{{Name: "g", Gateway: true}, {Name: "n"}},
+		Remotes: []site.Remote{{Name: "west"}, {Name: "east"}}}, Self: "g", Lanes: map[string]plan.Lane{"west": {Up: true}, "east": {}}}
+	assert.False(t, ready(in, laneTime), "the other gateway is not to be restarted yet")
+	assert.True(t, ready(in, laneTime+1), "a cluster that is away is not waited for for ever")
+	in.Lanes["east"] = plan.Lane{Up: true}
+	assert.True(t, ready(in, 0))
+	delete(in.Lanes, "west")
+	assert.False(t, ready(in, 0), "the lane is not yet there")
+	in.Self = "n"
+	assert.True(t, ready(in, 0), "a node that is no gateway has none")
+	in.Self = "other"
+	assert.True(t, ready(in, 0))
+	in.Self, in.Site = "g", &site.Site{Nodes: in.Nodes}
+	assert.True(t, ready(in, 0), "no cluster is joined")
+}
+
 func TestLanesAreOpenOnlyBehindPacketFilters(t *testing.T) {
 	var happened []string
 	says := func(what string) func() { return func() { happened = append(happened, what) } }

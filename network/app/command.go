@@ -3,6 +3,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -37,16 +38,20 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 
 	cmd.AddCommand(newAnswer(), newCheck())
 
-	remove := &cobra.Command{Use: "remove", Short: "Remove all that agents have ever made in the kernel of this node"}
+	var state string
+	remove := &cobra.Command{Use: "remove",
+		Short: "Remove all that agents have ever made in the kernel of this node, and what it was told last"}
 	logs := logsapi.NewLoggingConfiguration()
 	logsapi.AddFlags(logs, remove.Flags())
-	cmd.AddCommand(program.Complete(remove, logs, func() error { return nil }, func(context.Context) error { return apply.Remove() }))
+	remove.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
+	cmd.AddCommand(program.Complete(remove, logs, func() error { return validateState(state) }, func(context.Context) error {
+		return errors.Join(apply.Remove(), forget(state))
+	}))
 
-	var state string
-	var wireGuard bool
+	var rotate, wireGuard bool
 	key := &cobra.Command{
 		Use:   "key",
-		Short: "Print the public key of this gateway, and make it first if there is none",
+		Short: "Print the public key of this gateway, and make it first if there is none; two of them, a line each, while it is changed",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wireGuard {
@@ -57,16 +62,22 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), private.Public())
 				return err
 			}
-			identity, err := lane.LoadIdentity(state)
-			if err != nil {
-				return err
+			keys := lane.NewKeys(state)
+			if rotate {
+				if err := keys.Begin(); err != nil {
+					return err
+				}
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), identity.Key)
+			published, err := keys.Published()
+			for _, key := range published {
+				fmt.Fprintln(cmd.OutOrStdout(), key)
+			}
 			return err
 		},
 	}
 	key.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
-	key.Flags().BoolVar(&wireGuard, "wireguard", wireGuard, "print the public key for WireGuard, not that for TLS")
+	key.Flags().BoolVar(&rotate, "rotate", false, "have another key made, which the agent uses once all gateways of other clusters know it")
+	key.Flags().BoolVar(&wireGuard, "wireguard", false, "print the public key for WireGuard, not that for TLS")
 	cmd.AddCommand(key)
 	return cmd
 }

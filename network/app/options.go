@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -16,13 +17,14 @@ import (
 
 	"github.com/lodestone-storage/lodestone/network/agent"
 	"github.com/lodestone-storage/lodestone/network/cluster"
+	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/path"
 	"github.com/lodestone-storage/lodestone/pkg/program"
 )
 
 const (
 	stateDirectory = "/var/lib/lodestone-network"
-	stateHelp      = "directory for the key of a gateway, which nobody else may read"
+	stateHelp      = "directory for the keys of a gateway and for what the node was told last, which nobody else may read"
 )
 
 // Options are the flags of the agent.
@@ -31,6 +33,7 @@ type Options struct {
 	Node        string
 	Site        string
 	State       string
+	KeyAge      time.Duration
 	Listen      string
 	WireGuard   int
 	Connections int
@@ -72,8 +75,8 @@ func (a *access) config(agent string) (*rest.Config, error) {
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, Listen: ":7473", WireGuard: 7477, Connections: 4,
-		HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
+	return &Options{access: newAccess(), Node: os.Getenv("NODE_NAME"), State: stateDirectory, KeyAge: 90 * 24 * time.Hour,
+		Listen: ":7473", WireGuard: 7477, Connections: 4, HTTPAddress: "127.0.0.1:7475", Logs: logsapi.NewLoggingConfiguration()}
 }
 
 // AddFlags adds the flags to a flag set.
@@ -83,6 +86,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Site, "site", o.Site, "file of nodes, gateways and other clusters, which may change at any time, instead of the "+
 		"objects of the cluster")
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
+	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; "+
+		"0: any age")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
 	flags.IntVar(&o.WireGuard, "wireguard-port", o.WireGuard, "UDP port at which a gateway listens for WireGuard of another cluster whose "+
 		"carrier that is, and those after it where several dial; 0: it has no WireGuard")
@@ -102,8 +107,9 @@ func (o *Options) Validate() error {
 	} else if !filepath.IsAbs(o.Site) {
 		errs = append(errs, fmt.Errorf("--site=%s is not the absolute path of a file", o.Site))
 	}
-	if !filepath.IsAbs(o.State) {
-		errs = append(errs, fmt.Errorf("--state=%q is not the absolute path of a directory", o.State))
+	errs = append(errs, validateState(o.State))
+	if o.KeyAge != 0 && o.KeyAge < time.Hour {
+		errs = append(errs, fmt.Errorf("--key-age=%v: give 1h or more, or 0", o.KeyAge))
 	}
 	if o.WireGuard < 0 || o.WireGuard > 65000 {
 		errs = append(errs, fmt.Errorf("--wireguard-port=%d: give 1 to 65000, or 0 for none", o.WireGuard))
@@ -113,6 +119,13 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress))
 	return errors.Join(errs...)
+}
+
+func validateState(state string) error {
+	if !filepath.IsAbs(state) {
+		return fmt.Errorf("--state=%q is not the absolute path of a directory", state)
+	}
+	return nil
 }
 
 // Run runs the agent until ctx ends.
@@ -125,8 +138,9 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
-	settings := agent.Settings{Self: o.Node, State: o.State, Listen: o.Listen, WireGuardPort: o.WireGuard, Connections: o.Connections,
-		Ready: probes.Ready, Metrics: metrics, Report: func(*agent.Report) {}}
+	keys := lane.NewKeys(o.State)
+	settings := agent.Settings{Self: o.Node, State: o.State, Keys: keys, KeyAge: o.KeyAge, Listen: o.Listen, WireGuardPort: o.WireGuard,
+		Connections: o.Connections, Ready: probes.Ready, Metrics: metrics, Report: func(*agent.Report) {}}
 	if o.Site != "" {
 		settings.Told = (&file{path: o.Site}).read
 		return agent.Run(ctx, settings)
@@ -139,12 +153,14 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reporter, err := cluster.NewReporter(watch, config, o.Node, o.Listen, o.State)
+	reporter, err := cluster.NewReporter(watch, config, o.Node, o.Listen, keys)
 	if err != nil {
 		return err
 	}
-	settings.Told, settings.Report = watch.Told, reporter.Report
+	last := newKept(o.State, o.Node, watch.Told)
+	settings.Told, settings.Report = last.told, reporter.Report
 	go reporter.Run(ctx)
+	go last.run(ctx)
 	return agent.Run(ctx, settings)
 }
 

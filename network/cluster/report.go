@@ -33,7 +33,7 @@ type Reporter struct {
 	watch      *Watch
 	config     *rest.Config
 	self, port string
-	state      string
+	keys       *lane.Keys
 
 	// written is what was written last into each link. Only Run uses it.
 	written map[Key]*sample
@@ -52,10 +52,9 @@ type sample struct {
 // written so much seldomer that one a second is.
 const renewal = 30 * time.Second
 
-// NewReporter returns the Reporter of a node, whose key is in the directory state, and which listens at an address of the form host:port,
-// or :port.
-func NewReporter(watch *Watch, config *rest.Config, self, listen, state string) (*Reporter, error) {
-	r := &Reporter{watch: watch, config: config, self: self, state: state, written: map[Key]*sample{}}
+// NewReporter returns the Reporter of a node, which listens at an address of the form host:port, or :port.
+func NewReporter(watch *Watch, config *rest.Config, self, listen string, keys *lane.Keys) (*Reporter, error) {
+	r := &Reporter{watch: watch, config: config, self: self, keys: keys, written: map[Key]*sample{}}
 	if listen == "" {
 		return r, nil
 	}
@@ -108,12 +107,15 @@ func (r *Reporter) Run(ctx context.Context) {
 // write writes the gateway's entry into a link if something in it has changed, or if it is older than rest.
 func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink, verdict Verdict, last *agent.Report, rest time.Duration,
 ) error {
-	identity, err := lane.LoadIdentity(r.state) // made where it is used, by the first who needs it
+	published, err := r.keys.Published() // made where they are used, by the first who needs them
 	if err != nil {
 		return err
 	}
 	own := networkv1alpha1.GatewayStatus{Gateway: networkv1alpha1.Gateway{Name: r.self, Address: r.address(r.watch.Node(r.self)),
-		Keys: []string{identity.Key.String()}, MTU: int32(last.MTU)}}
+		MTU: int32(last.MTU)}}
+	for _, key := range published {
+		own.Keys = append(own.Keys, key.String())
+	}
 	if end, has := last.WireGuard[r.watch.remoteName(link)]; has {
 		own.WireGuard = &networkv1alpha1.WireGuardEnd{PublicKey: end.Key.String(), Port: int32(end.Port)}
 	}

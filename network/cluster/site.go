@@ -25,6 +25,8 @@ type Observation struct {
 	Namespace string
 	Nodes     []*corev1.Node
 	Links     []*networkv1alpha1.NetworkLink
+	// Service is the address of the API server's Service, of the range of all Services; not valid: it is not known.
+	Service netip.Addr
 	// Homes are the HomeClusters, by their names: what the owner of this cluster lets home clusters do.
 	Homes map[string]*remotev1alpha1.HomeCluster
 	// Namespaces and Pods are only known on gateways.
@@ -71,7 +73,11 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 	ranges := slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return len(n.Pods) > 0 })
 	away := virtual(o.Nodes)
 	verdicts := map[Key]Verdict{}
-	for _, link := range o.Links {
+	// Of two that cannot be both the older one is.
+	oldest := slices.SortedStableFunc(slices.Values(o.Links), func(a, b *networkv1alpha1.NetworkLink) int {
+		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	})
+	for _, link := range oldest {
 		if link.Namespace != o.Namespace && (!strings.HasPrefix(link.Namespace, keys.TenantPrefix) || link.Name != keys.Home) {
 			continue // nobody reads what is elsewhere
 		}
@@ -79,8 +85,7 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 		switch {
 		case verdict.Reason != "":
 		case !slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return n.Gateway }):
-			verdict = Verdict{Reason: "NoGateway", Message: fmt.Sprintf("no node of this cluster is a gateway: label two nodes, or one where "+
-				"there is only one, with %s=%s", keys.Gateway, keys.GatewayEnabled)}
+			continue // there is nobody who could say so: home's condition NetworkReady does
 		case !ranges:
 			verdict = Verdict{Reason: "NoPodCIDRs", Message: "no node of this cluster has IPv4 podCIDRs in its spec, so nobody knows which " +
 				"node a pod's address belongs to: the network of this cluster cannot be joined yet"}
@@ -170,7 +175,7 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 // are none of this one.
 func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
-	selects := func(n *corev1.Namespace) bool { return remotecluster.MayUse(n, remote.Name) }
+	selects := func(n *corev1.Namespace) bool { return remotecluster.MayReach(n, remote.Name) }
 	texts, where, limit := link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
 	own := link.Namespace == o.Namespace
 	if !own {
@@ -188,11 +193,17 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	}
 	ranges, err := remotecluster.ParsePodRanges(texts)
 	ranges = slices.DeleteFunc(ranges, func(one netip.Prefix) bool { return !one.Addr().Is4() })
+	if err == nil {
+		err = ranges.Disjoint()
+	}
 	switch {
 	case err != nil:
 		return remote, Verdict{Reason: "Unusable", Message: where + ": " + err.Error()}
 	case len(ranges) == 0:
 		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no IPv4 ranges of pods of the other cluster"}
+	case o.Service.IsValid() && ranges.Has(o.Service):
+		return remote, Verdict{Reason: "Unusable", Message: fmt.Sprintf("%s has addresses of Services of this cluster, such as %s: have pods of "+
+			"the other cluster reached by a range of their own, by podTranslations or homePodTranslations of the RemoteCluster", where, o.Service)}
 	}
 	if remote.Translations, err = remotecluster.ParseTranslations(link.Spec.PodTranslations); err != nil {
 		return site.Remote{Name: remote.Name}, Verdict{Reason: "Unusable", Message: "spec.podTranslations: " + err.Error()}

@@ -110,6 +110,32 @@ func TestHomeReachesPodsOfOffloadedNamespacesAndProbes(t *testing.T) {
 	assert.EqualValues(t, 50<<20, s.Remotes[0].Limit)
 }
 
+func TestANamespaceTakesPartWithoutBeingOffloaded(t *testing.T) {
+	o := home()
+	o.Namespaces["private"].Labels = map[string]string{keys.Fabric: keys.FabricEnabled}
+	pods := func() []netip.Addr {
+		s, _ := Make(o)
+		require.Len(t, s.Remotes, 1)
+		return s.Remotes[0].Pods
+	}
+	assert.Equal(t, addresses("10.1.0.5", "10.1.0.6", "10.1.1.7", "10.1.1.8"), pods())
+	o.Namespaces["private"].Annotations = map[string]string{keys.OffloadClusters: "north, west"}
+	assert.Contains(t, pods(), netip.MustParseAddr("10.1.0.6"))
+	o.Namespaces["private"].Annotations[keys.OffloadClusters] = "north"
+	assert.NotContains(t, pods(), netip.MustParseAddr("10.1.0.6"))
+	o = home()
+	o.Namespaces["private"].Labels = map[string]string{keys.Fabric: "yes"}
+	assert.NotContains(t, pods(), netip.MustParseAddr("10.1.0.6"))
+
+	o = remote()
+	o.Namespaces["own"].Labels[keys.Fabric] = keys.FabricEnabled
+	assert.NotContains(t, pods(), netip.MustParseAddr("10.1.0.8"), "in a remote cluster its owner says who takes part")
+	b := between()
+	b.Namespaces["private"].Labels = map[string]string{keys.Fabric: keys.FabricEnabled}
+	s, _ := Make(b)
+	assert.NotContains(t, s.Remotes[1].Transit[0].Pods, netip.MustParseAddr("10.2.0.8"), "what runs elsewhere is of offloaded namespaces")
+}
+
 func TestARemoteClusterHeedsItsOwnerAndNotHome(t *testing.T) {
 	s, verdicts := Make(remote())
 	require.Equal(t, map[Key]string{{keys.TenantPrefix + "h", keys.Home}: "Accepted"}, reasons(verdicts))
@@ -161,7 +187,11 @@ func TestWhyAClusterTakesNoPart(t *testing.T) {
 		}, "Unusable"},
 		{"the ranges are those of its nodes", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = []string{"192.0.2.0/24"} }, "Unusable"},
 		{"there are no ranges", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = nil }, "NoPodCIDRs"},
-		{"no node is a gateway", home, func(o *Observation) { o.Nodes[0].Labels = nil }, "NoGateway"},
+		{"the ranges overlap with each other", home, func(o *Observation) {
+			o.Links[0].Spec.PodCIDRs = []string{"10.2.0.0/16", "10.2.3.0/24"}
+		}, "Unusable"},
+		{"the ranges are of hosts themselves", home, func(o *Observation) { o.Links[0].Spec.PodCIDRs = []string{"127.0.0.0/8"} }, "Unusable"},
+		{"the ranges have addresses of its Services", home, func(o *Observation) { o.Service = netip.MustParseAddr("10.2.0.1") }, "Unusable"},
 		{"nodes have no ranges of pods", home, func(o *Observation) { o.Nodes[0].Spec.PodCIDRs, o.Nodes[1].Spec.PodCIDRs = nil, nil },
 			"NoPodCIDRs"},
 		{"the other side has named no gateway", home, func(o *Observation) { o.Links[0].Spec.Gateways = nil }, "Waiting"},
@@ -181,12 +211,41 @@ func TestWhyAClusterTakesNoPart(t *testing.T) {
 	}
 }
 
+func TestWithoutGatewaysNothingIsJoined(t *testing.T) {
+	o := home()
+	o.Nodes[0].Labels = nil
+	s, verdicts := Make(o)
+	assert.Empty(t, s.Remotes)
+	assert.Empty(t, verdicts, "nobody could write them")
+}
+
+func TestOfTwoClustersWithOneKeyTheOlderOneIsJoined(t *testing.T) {
+	o := home()
+	other := o.Links[0].DeepCopy()
+	other.Name, other.Spec.PodCIDRs = "copy", []string{"10.3.0.0/16"}
+	other.CreationTimestamp = metav1.NewTime(time.Unix(1000, 0))
+	o.Links = append([]*networkv1alpha1.NetworkLink{other}, o.Links...)
+	s, verdicts := Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, "west", s.Remotes[0].Name)
+	assert.True(t, verdicts[Key{keys.NetworkNamespace, "west"}].Accepted)
+	assert.Contains(t, verdicts[Key{keys.NetworkNamespace, "copy"}].Message,
+		"gateway w1 of cluster copy has the key of a gateway of cluster west")
+}
+
+// keyed are gateways with another key.
+func keyed(gateways []networkv1alpha1.Gateway, letter string) []networkv1alpha1.Gateway {
+	one := gateways[0]
+	one.Keys = []string{letter + key[1:]}
+	return []networkv1alpha1.Gateway{one}
+}
+
 func TestClustersWithOneRangeAreJoinedByOthers(t *testing.T) {
 	o := home() // its pods are from 10.1.0.0/16, as those of both others
 	as := []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "100.64.0.0/16"}}
 	o.Links[0].Spec.PodCIDRs, o.Links[0].Spec.PodTranslations = []string{"100.65.0.0/16"}, as
 	o.Links = append(o.Links, link(keys.NetworkNamespace, "zoo", networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{"100.66.0.0/16"},
-		PodTranslations: as, Gateways: o.Links[0].Spec.Gateways}))
+		PodTranslations: as, Gateways: keyed(o.Links[0].Spec.Gateways, "B")}))
 	s, verdicts := Make(o)
 	require.Len(t, s.Remotes, 2)
 	for _, r := range s.Remotes {
@@ -205,7 +264,7 @@ func TestClustersWithOneRangeAreJoinedByOthers(t *testing.T) {
 	o = remote()
 	o.Links[0].Spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "10.7.0.0/16"}}
 	second := link(keys.TenantPrefix+"i", keys.Home, o.Links[0].Spec)
-	second.Spec.PodTranslations = nil
+	second.Spec.PodTranslations, second.Spec.Gateways = nil, keyed(second.Spec.Gateways, "B")
 	o.Links = append(o.Links, second)
 	o.Homes["i"] = o.Homes["h"].DeepCopy()
 	o.Homes["i"].Name, o.Homes["i"].Spec.Network.PodCIDRs = "i", []string{"10.7.0.0/16"}

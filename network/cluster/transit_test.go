@@ -27,6 +27,7 @@ func between() Observation {
 	o.Links[0].Spec.Transit = []networkv1alpha1.Transit{{Cluster: "east"}}
 	east := o.Links[0].DeepCopy()
 	east.Name, east.Spec.PodCIDRs, east.Spec.Transit = "east", []string{"10.3.0.0/16"}, []networkv1alpha1.Transit{{Cluster: "west"}}
+	east.Spec.Gateways = keyed(east.Spec.Gateways, "B")
 	o.Links = append([]*networkv1alpha1.NetworkLink{east}, o.Links...)
 	narrow := namespace("narrow", map[string]string{keys.Offload: keys.OffloadEnabled})
 	narrow.Annotations = map[string]string{keys.OffloadClusters: "west, north"}
@@ -107,6 +108,7 @@ func TestALinkOfAHomeClusterMakesNoTransit(t *testing.T) {
 	theirs := remote()
 	o.Homes = theirs.Homes
 	theirs.Links[0].Spec.Transit = []networkv1alpha1.Transit{{Cluster: "west"}}
+	theirs.Links[0].Spec.Gateways = keyed(theirs.Links[0].Spec.Gateways, "C")
 	o.Links = append(o.Links, theirs.Links[0])
 	o.Links[1].Spec.Transit = []networkv1alpha1.Transit{{Cluster: "h"}}
 	s, _ := Make(o)

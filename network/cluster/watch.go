@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -149,7 +150,8 @@ func (w *Watch) watchPods() error {
 
 // observe collects what is known. The caller holds mu.
 func (w *Watch) observe() Observation {
-	o := Observation{Namespace: w.namespace, Nodes: controller.All[corev1.Node](w.nodes), Links: w.all(),
+	service, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // it may be the name of an API server elsewhere
+	o := Observation{Namespace: w.namespace, Service: service, Nodes: controller.All[corev1.Node](w.nodes), Links: w.all(),
 		Homes: map[string]*remotev1alpha1.HomeCluster{}, Namespaces: map[string]*corev1.Namespace{}}
 	slices.SortFunc(o.Nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	if w.homes != nil {

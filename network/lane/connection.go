@@ -28,7 +28,8 @@ const (
 // connection is one TLS connection to a gateway of the other cluster.
 type connection struct {
 	peer string
-	key  Key
+	// key is that of the other side, own is that of this one.
+	key, own Key
 	// beside is what both sides say of the WireGuard between the two gateways.
 	beside *beside
 	// congestion is what controls its rate.
@@ -43,6 +44,9 @@ type connection struct {
 
 	heard   atomic.Int64 // when something came, in nanoseconds of start
 	heardBy atomic.Bool  // the other side hears us
+	leaving atomic.Bool  // it is to be used no more, by neither side
+	// accepts are the keys that the other side takes for those of this one, as it said last.
+	accepts atomic.Pointer[[]Key]
 	writing atomic.Int64 // since when a write lasts; 0: none
 	mu      sync.Mutex   // held while frames are written
 	ended   sync.Once
@@ -55,9 +59,10 @@ var started = time.Now()
 
 func now() int64 { return max(1, int64(time.Since(started))) }
 
-// secure makes a connection of a TCP connection, which it closes if that fails.
-func secure(ctx context.Context, tcp *net.TCPConn, wrap func(net.Conn) *tls.Conn) (*connection, error) {
-	c := &connection{tcp: tcp, below: newBatched(tcp), done: make(chan struct{})}
+// secure makes a connection of a TCP connection, which it closes if that fails. own is the key that wrap shows to the other side.
+func secure(ctx context.Context, tcp *net.TCPConn, own Key, wrap func(net.Conn) *tls.Conn) (*connection, error) {
+	c := &connection{own: own, tcp: tcp, below: newBatched(tcp), done: make(chan struct{})}
+	c.accepts.Store(&[]Key{})
 	c.tls = wrap(c.below)
 	err := errors.Join(c.tune(), tcp.SetDeadline(time.Now().Add(5*time.Second)))
 	if err == nil {
@@ -112,7 +117,7 @@ func (c *connection) hears() bool {
 
 // up says that packets go through in both directions.
 func (c *connection) up() bool {
-	return c.hears() && c.heardBy.Load()
+	return c.hears() && c.heardBy.Load() && !c.leaving.Load()
 }
 
 // send writes what next returns, until that is nothing, and then hands it to the kernel.
@@ -140,9 +145,10 @@ func (c *connection) send(next func() ([]byte, error)) error {
 	return nil
 }
 
-// run ticks and gives each packet that comes to deliver, until the connection ends; it returns why.
-func (c *connection) run(changed func(), deliver func([]byte) error) error {
-	go c.watch(changed)
+// run ticks and gives each packet that comes to deliver, until the connection ends; it returns why. Expected are the keys that the other
+// side may have.
+func (c *connection) run(changed func(), expected func() []Key, deliver func([]byte) error) error {
+	go c.watch(changed, expected)
 	buffer := make([]byte, packetLimit)
 	for {
 		kind, content, err := readFrame(c.tls, buffer)
@@ -152,8 +158,10 @@ func (c *connection) run(changed func(), deliver func([]byte) error) error {
 				c.received.Add(uint64(len(content)))
 				err = deliver(content)
 			} else {
-				c.beside.said(content[0]&tickBeside != 0)
-				if by := content[0]&tickHears != 0; c.heardBy.Swap(by) != by {
+				said, accepts := readTick(content)
+				c.accepts.Store(&accepts)
+				c.beside.said(said&tickBeside != 0)
+				if by := said&tickHears != 0; c.heardBy.Swap(by) != by {
 					changed()
 				}
 			}
@@ -169,7 +177,7 @@ func (c *connection) run(changed func(), deliver func([]byte) error) error {
 }
 
 // watch says to the other side what it should know, and closes a connection that is of no more use.
-func (c *connection) watch(changed func()) {
+func (c *connection) watch(changed func(), expected func() []Key) {
 	began := now()
 	clock := time.NewTicker(every / 4)
 	defer clock.Stop()
@@ -177,13 +185,13 @@ func (c *connection) watch(changed func()) {
 	defer close(ticking)
 	go func() {
 		for hears := range ticking {
-			c.tick(hears)
+			c.tick(hears, expected())
 		}
 	}()
 	var ticked int64
 	var was bool
 	for {
-		hears := c.hears()
+		hears := c.hears() && !c.leaving.Load()
 		if hears != was {
 			changed()
 		}
@@ -221,24 +229,38 @@ func (c *connection) useless(began int64) error {
 	return nil
 }
 
-func (c *connection) tick(hears bool) {
-	frame := []byte{0, 0, 0, 0, 0}
-	putHeader(frame, kindTick)
+func (c *connection) tick(hears bool, keys []Key) {
+	var say byte
 	if hears {
-		frame[frameHeader] |= tickHears
+		say |= tickHears
 	}
-	if c.speaksOfBeside() && c.beside.hears.Load() {
-		frame[frameHeader] |= tickBeside
+	if c.old() {
+		keys = nil
+	} else if c.beside.hears.Load() {
+		say |= tickBeside
 	}
+	frame := newTick(say, keys)
 	_ = c.send(func() (next []byte, err error) {
 		next, frame = frame, nil
 		return next, nil
 	})
 }
 
-// speaksOfBeside says that the other side knows what tickBeside is.
-func (c *connection) speaksOfBeside() bool {
-	return c.tls.ConnectionState().NegotiatedProtocol != protocols[1]
+// old says that the other side knows no ticks of more than tickHears.
+func (c *connection) old() bool { return c.tls.ConnectionState().NegotiatedProtocol == protocols[1] }
+
+// farewell is how long a connection that is used no more stays open: what is under way arrives in it.
+const farewell = time.Second
+
+// leave has both sides use the connection no more, and ends it once what is under way has arrived.
+func (c *connection) leave(changed func()) {
+	c.leaving.Store(true)
+	changed()
+	select {
+	case <-c.done:
+	case <-time.After(farewell):
+		c.close(errRenewed)
+	}
 }
 
 // close ends the connection; the first call says why.

@@ -3,6 +3,7 @@ package lane
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 )
 
@@ -40,14 +41,15 @@ func Ticks(ctx context.Context, from *Server, address string, expected Key, olde
 	if err != nil {
 		return nil, err
 	}
-	config := from.identity.tlsConfig(func(key Key) error {
+	identity := from.keys.shown()
+	config := identity.tlsConfig(func(key Key) error {
 		if key != expected {
 			return errUnknown
 		}
 		return nil
 	})
 	config.NextProtos = protocols[older:]
-	c, err := secure(ctx, conn.(*net.TCPConn), func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
+	c, err := secure(ctx, conn.(*net.TCPConn), identity.Key, func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +59,14 @@ func Ticks(ctx context.Context, from *Server, address string, expected Key, olde
 		if err != nil {
 			return nil, err
 		}
+		if older > 0 && len(content) != 1 {
+			return nil, fmt.Errorf("a frame of %d bytes, which older gateways do not know", len(content))
+		}
 		if kind == kindTick {
 			ticks = append(ticks, content[0])
 		}
 		c.beside = &beside{}
-		c.tick(true)
+		c.tick(true, nil)
 	}
 	return ticks, nil
 }

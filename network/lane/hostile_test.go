@@ -47,12 +47,12 @@ func sum(words []byte) uint16 {
 
 func TestOnlyIPv4ComesOutOfALane(t *testing.T) {
 	a, b := pair(t)
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
 	require.NoError(t, a.Address("lane0", "fd00::1/64"))
 	heard, err := a.ListenPacket("[::]:9001")
 	require.NoError(t, err)
 	defer heard.Close()
-	end, err := lane.SendPackets(t.Context(), b.server, "192.0.2.1:7473", a.identity.Key, [][]byte{
+	end, err := lane.SendPackets(t.Context(), b.server, "192.0.2.1:7473", a.key, [][]byte{
 		datagram(netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1"), 9001, "by IPv6"),
 		datagram(netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("10.1.0.1"), 9001, "by IPv4"),
 	})
@@ -77,8 +77,24 @@ func TestOneSourceDoesNotKeepGatewaysOut(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
-	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
+	awaitUp(t, true, a.trunk, b.trunk)
+}
+
+func TestManySourcesDoNotKeepGatewaysOut(t *testing.T) {
+	a, b := pair(t)
+	for i := range 40 {
+		source := fmt.Sprintf("192.0.2.%d", 100+i)
+		require.NoError(t, b.Address("eth0", source+"/24"))
+		for range 8 { // each of them says nothing for as long as it may
+			conn, err := b.Dial("tcp", source+":0", "192.0.2.1:7473")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
 	awaitUp(t, true, a.trunk, b.trunk)
 }
 

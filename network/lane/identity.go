@@ -47,18 +47,13 @@ func (k Key) String() string {
 type Identity struct {
 	Key         Key
 	certificate tls.Certificate
+	// file is its file's content.
+	file []byte
 }
 
-// keyFile is the name of the private key in a gateway's directory.
-const keyFile = "gateway.key"
-
-// LoadIdentity reads the key pair that is kept in a directory, and makes it if there is none.
-func LoadIdentity(dir string) (*Identity, error) {
-	path := filepath.Join(dir, keyFile)
+// readIdentity reads a key pair from a file.
+func readIdentity(path string) (*Identity, error) {
 	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return makeIdentity(path)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read the gateway's key: %w", err)
 	}
@@ -74,10 +69,10 @@ func LoadIdentity(dir string) (*Identity, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s holds a key of type %T, which is not ours: delete it, and a new one is made", path, private)
 	}
-	return newIdentity(signer)
+	return newIdentity(signer, content)
 }
 
-// makeIdentity makes a key pair and keeps it. Of two programs that do so at once both get the same.
+// makeIdentity makes a key pair and keeps it in a file. Of two programs that do so at once both get the same.
 func makeIdentity(path string) (*Identity, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -87,26 +82,36 @@ func makeIdentity(path string) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the gateway's key: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), keyFile+"-*") // only its owner can read it
+	content := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	err = keep(path, content, os.Link)
+	if errors.Is(err, fs.ErrExist) {
+		return readIdentity(path)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("keep the gateway's key: %w", err)
+		return nil, err
+	}
+	return newIdentity(private, content)
+}
+
+// keep writes a file that only its owner can read, in one step: place makes it of a whole one.
+func keep(path string, content []byte, place func(from, to string) error) error {
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+"-*") // only its owner can read it
+	if err != nil {
+		return fmt.Errorf("keep the gateway's key: %w", err)
 	}
 	defer os.Remove(file.Name())
-	err = errors.Join(pem.Encode(file, &pem.Block{Type: "PRIVATE KEY", Bytes: der}), file.Sync(), file.Close())
-	if err == nil {
-		err = os.Link(file.Name(), path)
-	}
-	if errors.Is(err, fs.ErrExist) {
-		return LoadIdentity(filepath.Dir(path))
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = place(file.Name(), path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keep the gateway's key: %w", err)
+		return fmt.Errorf("keep the gateway's key: %w", err)
 	}
-	return newIdentity(private)
+	return nil
 }
 
 // newIdentity makes the certificate that TLS needs around a key. Nobody reads more of it than the key.
-func newIdentity(private *ecdsa.PrivateKey) (*Identity, error) {
+func newIdentity(private *ecdsa.PrivateKey, file []byte) (*Identity, error) {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lodestone-network"},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
@@ -117,14 +122,15 @@ func newIdentity(private *ecdsa.PrivateKey) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the gateway's certificate: %w", err)
 	}
-	return &Identity{Key: keyOf(leaf), certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf}}, nil
+	return &Identity{Key: keyOf(leaf), file: file,
+		certificate: tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private, Leaf: leaf}}, nil
 }
 
 func keyOf(certificate *x509.Certificate) Key {
 	return sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 }
 
-// protocols are the versions of what gateways say to each other, the newest first: that before does not know tickBeside.
+// protocols are the versions of what gateways say to each other, the newest first: that before knows no ticks but of one byte, tickHears or 0.
 var protocols = []string{"lodestone-lane/2", "lodestone-lane/1"}
 
 // tlsConfig is for both ends: TLS 1.3, a certificate from each, and of it only the key counts. No clock and no

@@ -62,6 +62,9 @@ type Status struct {
 	Connections int
 	// Congestion is what controls the rate of the connections, as the kernel calls it.
 	Congestion string
+	// Own are the keys of this gateway that connections were made with, Accepts those that the other one has said on each that is up that
+	// it takes for this one's.
+	Own, Accepts []Key
 	// RTT is the shortest of the connections' smoothed round trip times, as the kernel measures them.
 	RTT time.Duration
 	// Sent and Received are the bytes of packets that went to the gateway and came from it, since it became one of the other cluster.

@@ -45,8 +45,8 @@ func carried(t *testing.T, from, to *end, address string, while time.Duration) f
 
 func TestALaneCarriesNoMoreThanItsLimit(t *testing.T) {
 	a, b := pair(t)
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
-	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
 	awaitUp(t, true, a.trunk, b.trunk)
 	// What comes in may be 1.5 s ahead.
 	const limit, while = 1 << 20, 6 * time.Second

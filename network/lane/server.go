@@ -15,12 +15,12 @@ import (
 	"github.com/lodestone-storage/lodestone/network/places"
 )
 
-// Server makes Trunks for one gateway: it has the gateway's key, and the one port at which others dial.
+// Server makes Trunks for one gateway: it has the gateway's keys, and the one port at which others dial.
 type Server struct {
 	// Dial opens a TCP connection. Tests put a way into a namespace here, before there are Trunks.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	identity *Identity
+	keys     *Keys
 	listener net.Listener
 	logger   klog.Logger
 
@@ -32,12 +32,12 @@ type Server struct {
 const unknownLimit, unknownEach = 32, 8
 
 // NewServer listens at an address until Close is called; at none if it is empty, where this side only dials.
-func NewServer(ctx context.Context, identity *Identity, address string) (*Server, error) {
-	s := &Server{Dial: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, identity: identity, logger: klog.FromContext(ctx)}
-	if address == "" {
-		return s, nil
+func NewServer(ctx context.Context, keys *Keys, address string) (*Server, error) {
+	s := &Server{Dial: (&net.Dialer{Timeout: 2 * time.Second}).DialContext, keys: keys, logger: klog.FromContext(ctx)}
+	_, err := keys.Published()
+	if err != nil || address == "" {
+		return s, err
 	}
-	var err error
 	if s.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address); err != nil {
 		return nil, fmt.Errorf("listen for gateways of other clusters: %w", err)
 	}
@@ -54,9 +54,8 @@ func (s *Server) Close() error {
 }
 
 func (s *Server) serve() {
-	free, sources := make(chan struct{}, unknownLimit), places.NewSources(unknownEach)
+	unknown := places.New(unknownLimit, unknownEach)
 	for {
-		free <- struct{}{}
 		conn, err := s.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
@@ -64,19 +63,9 @@ func (s *Server) serve() {
 		if err != nil {
 			s.logger.Error(err, "A connection could not be taken: are there too many?")
 			time.Sleep(every)
-			<-free
 			continue
 		}
-		leave := sources.Take(conn.RemoteAddr())
-		if leave == nil {
-			_ = conn.Close() // a gateway dials again
-			<-free
-			continue
-		}
-		go s.take(conn.(*net.TCPConn), func() {
-			leave()
-			<-free
-		})
+		go s.take(conn.(*net.TCPConn), unknown.Take(conn))
 	}
 }
 
@@ -84,7 +73,8 @@ func (s *Server) serve() {
 func (s *Server) take(tcp *net.TCPConn, known func()) {
 	var trunk *Trunk
 	var from *gateway
-	config := s.identity.tlsConfig(func(key Key) error {
+	identity := s.keys.shown()
+	config := identity.tlsConfig(func(key Key) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, t := range s.trunks {
@@ -95,7 +85,7 @@ func (s *Server) take(tcp *net.TCPConn, known func()) {
 		}
 		return errUnknown
 	})
-	c, err := secure(context.Background(), tcp, func(conn net.Conn) *tls.Conn { return tls.Server(conn, config) })
+	c, err := secure(context.Background(), tcp, identity.Key, func(conn net.Conn) *tls.Conn { return tls.Server(conn, config) })
 	known()
 	if err != nil {
 		s.logger.V(2).Info("A connection was refused", "from", tcp.RemoteAddr(), "reason", err.Error())
@@ -110,8 +100,9 @@ func (s *Server) dial(ctx context.Context, address string, expect func(Key) erro
 	if err != nil {
 		return nil, err
 	}
-	config := s.identity.tlsConfig(expect)
-	return secure(ctx, conn.(*net.TCPConn), func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
+	identity := s.keys.shown()
+	config := identity.tlsConfig(expect)
+	return secure(ctx, conn.(*net.TCPConn), identity.Key, func(conn net.Conn) *tls.Conn { return tls.Client(conn, config) })
 }
 
 // NewTrunk makes a device, of so many queues, and a connection to each gateway for each of them.
@@ -130,6 +121,22 @@ func (s *Server) NewTrunk(device string, connections int) (*Trunk, error) {
 	defer s.mu.Unlock()
 	s.trunks = append(s.trunks, t)
 	return t, nil
+}
+
+// Rotate takes the next step of a change of the gateway's key (keys.go). It is to be called every second or so.
+func (s *Server) Rotate(age time.Duration) error {
+	s.mu.Lock()
+	trunks := slices.Clone(s.trunks)
+	s.mu.Unlock()
+	var gateways []Status
+	for _, t := range trunks {
+		gateways = append(gateways, t.Status()...)
+	}
+	return s.keys.rotate(s.logger, age, gateways, func(own Key) {
+		for _, t := range trunks {
+			t.renew(own)
+		}
+	})
 }
 
 func (s *Server) remove(t *Trunk) {

@@ -40,6 +40,8 @@ type gateway struct {
 	problem     error
 	up          bool
 	since       time.Time
+	// renewed is the own key for which a connection was given up last.
+	renewed Key
 	// sent, received and dropped are those of connections that have ended.
 	sent, received, dropped uint64
 	beside                  beside
@@ -148,6 +150,38 @@ func (t *Trunk) expect(g *gateway, key Key) error {
 	return nil
 }
 
+// keys are those that a gateway may have. They are replaced as a whole.
+func (t *Trunk) keys(g *gateway) []Key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return g.Keys
+}
+
+// renew gives up one connection to each gateway that was not made with a key of this one, for another one to take its place, which has that
+// key. Only once the first of these is up the next one follows: where it is refused, the others stay.
+func (t *Trunk) renew(own Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, g := range t.peers {
+		var old []*connection
+		leaving, fresh := false, false
+		for _, c := range g.connections {
+			switch {
+			case c.own == own:
+				fresh = fresh || c.up()
+			case c.leaving.Load():
+				leaving = true
+			default:
+				old = append(old, c)
+			}
+		}
+		if !leaving && len(old) > 0 && (fresh || g.renewed != own) {
+			g.renewed = own
+			go old[0].leave(t.update)
+		}
+	}
+}
+
 // owner is the gateway that has a key and dials here, nil if none.
 func (t *Trunk) owner(key Key) *gateway {
 	t.mu.Lock()
@@ -179,7 +213,7 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	c.peer, c.beside = g.Name, &g.beside
 	g.connections = append(g.connections, c)
 	t.mu.Unlock()
-	err := c.run(t.update, func(packet []byte) error {
+	err := c.run(t.update, func() []Key { return t.keys(g) }, func(packet []byte) error {
 		// What counts for the limit is what comes out, with a header for each segment.
 		if bytes, ok := judge(packet); !ok || !t.in.now(bytes) {
 			c.dropped.Add(uint64(len(packet)))
@@ -330,11 +364,17 @@ func (t *Trunk) Status() (statuses []Status) {
 		s := Status{Peer: g.Name, Up: g.up, Since: g.since, Sent: g.sent, Received: g.received, Dropped: g.dropped}
 		for _, c := range g.connections {
 			s.Congestion = c.congestion
+			if !slices.Contains(s.Own, c.own) {
+				s.Own = append(s.Own, c.own)
+			}
 			if rtt := c.rtt(); s.RTT == 0 || rtt < s.RTT {
 				s.RTT = rtt
 			}
-			if c.up() {
-				s.Connections++
+			if accepts := *c.accepts.Load(); c.up() {
+				if s.Connections++; s.Connections == 1 {
+					s.Accepts = slices.Clone(accepts)
+				}
+				s.Accepts = slices.DeleteFunc(s.Accepts, func(key Key) bool { return !slices.Contains(accepts, key) })
 			}
 			s.Sent, s.Received, s.Dropped = s.Sent+c.sent.Load(), s.Received+c.received.Load(), s.Dropped+c.dropped.Load()
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -20,9 +21,10 @@ import (
 // end is one side of a lane, in a namespace of its own.
 type end struct {
 	*netlab.Namespace
-	identity *lane.Identity
-	server   *lane.Server
-	trunk    *lane.Trunk
+	keys   *lane.Keys
+	key    lane.Key
+	server *lane.Server
+	trunk  *lane.Trunk
 }
 
 func newEnd(t *testing.T, name string) *end {
@@ -31,16 +33,23 @@ func newEnd(t *testing.T, name string) *end {
 	require.NoError(t, err)
 	t.Cleanup(n.Close)
 	e := &end{Namespace: n}
-	e.identity, err = lane.LoadIdentity(t.TempDir())
-	require.NoError(t, err)
+	e.keys = lane.NewKeys(t.TempDir())
+	e.key = e.published(t)[0]
 	return e
+}
+
+func (e *end) published(t *testing.T) []lane.Key {
+	t.Helper()
+	published, err := e.keys.Published()
+	require.NoError(t, err)
+	return published
 }
 
 // open begins to listen and makes the device.
 func (e *end) open(t *testing.T, listen string) {
 	t.Helper()
 	require.NoError(t, e.In(func() (err error) {
-		if e.server, err = lane.NewServer(context.Background(), e.identity, listen); err != nil {
+		if e.server, err = lane.NewServer(context.Background(), e.keys, listen); err != nil {
 			return err
 		}
 		e.server.Dial = func(_ context.Context, network, address string) (net.Conn, error) {
@@ -80,8 +89,8 @@ func awaitUp(t *testing.T, up bool, trunks ...*lane.Trunk) {
 
 func TestPacketsGoThroughALane(t *testing.T) {
 	a, b := pair(t)
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
-	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
 	awaitUp(t, true, a.trunk, b.trunk)
 	require.Eventually(t, func() bool { return a.trunk.Status()[0].Connections == 4 }, 10*time.Second, 10*time.Millisecond)
 	status := b.trunk.Status()[0]
@@ -138,14 +147,13 @@ func TestPacketsGoThroughALane(t *testing.T) {
 
 func TestOnlyPinnedKeysGetALane(t *testing.T) {
 	a, b := pair(t)
-	other, err := lane.LoadIdentity(t.TempDir())
-	require.NoError(t, err)
+	other := keyOf(t, t.TempDir())
 	for _, row := range []struct {
 		name         string
 		expected, by lane.Key // that a expects of b, and b of a
 	}{
-		{"the side that listens expects another key", other.Key, a.identity.Key},
-		{"the side that dials expects another key", b.identity.Key, other.Key},
+		{"the side that listens expects another key", other, a.key},
+		{"the side that dials expects another key", b.key, other},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{row.expected}}})
@@ -163,23 +171,22 @@ func TestOnlyPinnedKeysGetALane(t *testing.T) {
 	}
 }
 
-func TestKeysRotateWithoutALostLaneAndOldOnesAreCutOff(t *testing.T) {
+func TestAKeyThatIsTakenAwayIsCutOff(t *testing.T) {
 	a, b := pair(t)
-	next, err := lane.LoadIdentity(t.TempDir())
-	require.NoError(t, err)
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key, next.Key}}})
-	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key, next.Key}}})
+	next := keyOf(t, t.TempDir())
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key, next}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key, next}}})
 	awaitUp(t, true, a.trunk, b.trunk)
-	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
 	assert.True(t, b.trunk.Up(), "the key in use is still one of the keys")
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{next.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{next}}})
 	awaitUp(t, false, a.trunk, b.trunk)
 }
 
 func TestALaneThatIsCutIsNotUpAndComesBack(t *testing.T) {
 	a, b := pair(t)
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
-	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.identity.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
 	awaitUp(t, true, a.trunk, b.trunk)
 	require.NoError(t, a.SetLink("eth0", false))
 	awaitUp(t, false, a.trunk, b.trunk)
@@ -187,30 +194,108 @@ func TestALaneThatIsCutIsNotUpAndComesBack(t *testing.T) {
 	awaitUp(t, true, a.trunk, b.trunk)
 }
 
+func keyOf(t *testing.T, dir string) lane.Key {
+	t.Helper()
+	published, err := lane.NewKeys(dir).Published()
+	require.NoError(t, err)
+	require.Len(t, published, 1)
+	return published[0]
+}
+
 func TestAGatewayKeepsItsKey(t *testing.T) {
 	dir := t.TempDir()
-	first, err := lane.LoadIdentity(dir)
-	require.NoError(t, err)
-	again, err := lane.LoadIdentity(dir)
-	require.NoError(t, err)
-	assert.Equal(t, first.Key, again.Key)
-	other, err := lane.LoadIdentity(t.TempDir())
-	require.NoError(t, err)
-	assert.NotEqual(t, first.Key, other.Key)
-	text, err := first.Key.MarshalText()
+	first := keyOf(t, dir)
+	assert.Equal(t, first, keyOf(t, dir))
+	assert.NotEqual(t, first, keyOf(t, t.TempDir()))
+	text, err := first.MarshalText()
 	require.NoError(t, err)
 	var read lane.Key
 	require.NoError(t, read.UnmarshalText(text))
-	assert.Equal(t, first.Key, read)
+	assert.Equal(t, first, read)
 }
 
-// TestAGatewayOfTheVersionBeforeIsToldNothingOfWireGuard: it would take that for a tick that says that it is not heard.
+// TestAKeyChangesWhilePacketsGo has both ends change their keys while a connection through the lane is under load, one after the other and
+// both at once.
+func TestAKeyChangesWhilePacketsGo(t *testing.T) {
+	a, b := pair(t)
+	told := func() {
+		a.trunk.Set([]lane.Peer{{Name: "b", Keys: b.published(t)}})
+		b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: a.published(t)}})
+	}
+	told()
+	awaitUp(t, true, a.trunk, b.trunk)
+	listener, err := a.Listen("10.1.0.1:80")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			_, _ = io.Copy(conn, conn)
+			_ = conn.Close()
+		}
+	}()
+	conn, err := b.Dial("tcp", "", "10.1.0.1:80")
+	require.NoError(t, err)
+	defer conn.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	sent, received := sha256.New(), sha256.New()
+	go func() {
+		buffer := make([]byte, 1<<16)
+		for ctx.Err() == nil {
+			_, _ = rand.Read(buffer)
+			_, _ = sent.Write(buffer)
+			if _, err := conn.Write(buffer); err != nil {
+				return
+			}
+		}
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}()
+	came := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(received, conn)
+		came <- err
+	}()
+
+	for _, turn := range [][]*end{{a}, {b}, {a, b}} {
+		before := map[*end]lane.Key{}
+		for _, e := range turn {
+			before[e] = e.published(t)[0]
+			require.NoError(t, e.keys.Begin())
+		}
+		rounds := 0
+		require.Eventually(t, func() bool {
+			rounds++
+			for _, e := range turn {
+				assert.NoError(t, e.server.Rotate(0))
+			}
+			if rounds > 3 { // others are told a while later
+				told()
+			}
+			for _, e := range turn {
+				if published := e.published(t); len(published) != 1 || published[0] == before[e] {
+					return false
+				}
+			}
+			return true
+		}, 60*time.Second, 300*time.Millisecond, "the keys do not change")
+		assert.Greater(t, rounds, 3, "not before they are known")
+		told()
+		for _, e := range []*end{a, b} {
+			awaitUp(t, true, e.trunk)
+			assert.Equal(t, e.published(t), e.trunk.Status()[0].Own, "nothing is left of the old key")
+		}
+	}
+	stop()
+	require.NoError(t, <-came, "the connection is kept")
+	assert.Equal(t, sent.Sum(nil), received.Sum(nil), "and nothing in it is lost")
+}
+
+// TestAGatewayOfTheVersionBeforeIsToldNothingOfWireGuard, nor of keys: it would take that for something else, and end the connection.
 func TestAGatewayOfTheVersionBeforeIsToldNothingOfWireGuard(t *testing.T) {
 	a, b := pair(t)
-	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.identity.Key}}})
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
 	a.trunk.HearsBeside("b")
 	for older, last := range []byte{3, 1} {
-		ticks, err := lane.Ticks(t.Context(), b.server, "192.0.2.1:7473", a.identity.Key, older, 8)
+		ticks, err := lane.Ticks(t.Context(), b.server, "192.0.2.1:7473", a.key, older, 8)
 		require.NoError(t, err)
 		assert.Equal(t, last, ticks[7], "version %d before the newest: %v", older, ticks)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 )
 
@@ -14,10 +15,31 @@ import (
 const (
 	frameHeader = 4
 	kindPacket  = byte(0)
-	// kindTick is sent all the time. Its one byte says whether the sender hears the receiver, by this connection and by WireGuard.
+	// kindTick is sent all the time: a byte that says whether the receiver is to send here, because it is heard, by this connection and by
+	// WireGuard, and the keys that the sender takes for the receiver's, up to toldKeys.
 	kindTick              = byte(1)
 	tickHears, tickBeside = byte(1), byte(2)
+	toldKeys              = 8
 )
+
+// newTick is a tick as a frame.
+func newTick(say byte, keys []Key) []byte {
+	frame := make([]byte, frameHeader+1, frameHeader+1+toldKeys*len(Key{}))
+	frame[frameHeader] = say
+	for _, key := range keys[:min(len(keys), toldKeys)] {
+		frame = append(frame, key[:]...)
+	}
+	putHeader(frame, kindTick)
+	return frame
+}
+
+// readTick reads the content of a tick.
+func readTick(content []byte) (said byte, keys []Key) {
+	for key := range slices.Chunk(content[1:], len(Key{})) {
+		keys = append(keys, Key(key))
+	}
+	return content[0], keys
+}
 
 // putHeader writes the header of a frame.
 func putHeader(frame []byte, kind byte) {
@@ -36,7 +58,7 @@ func readFrame(r io.Reader, buffer []byte) (kind byte, content []byte, err error
 	length := binary.BigEndian.Uint32(header[:])
 	switch {
 	case kind == kindPacket && length > vnetHeader && length <= packetLimit:
-	case kind == kindTick && length == 1:
+	case kind == kindTick && length%uint32(len(Key{})) == 1 && length <= 1+toldKeys*uint32(len(Key{})):
 	default:
 		return 0, nil, fmt.Errorf("the other side sent a frame of kind %d with %d bytes, which there is not", kind, length)
 	}
@@ -90,5 +112,6 @@ func (b *batched) flush() error {
 // Why a connection ends.
 var (
 	errSilent  = errors.New("the other side was silent")
+	errRenewed = errors.New("another connection takes its place, with this gateway's new key")
 	errUnknown = errors.New("the other side's key is not, or no longer, one of the keys of a gateway of that cluster")
 )

@@ -45,26 +45,18 @@ func Serve(ctx context.Context, at netip.AddrPort) error {
 const served, servedEach = 64, 8
 
 func serveTCP(listener net.Listener) {
-	free, sources := make(chan struct{}, served), places.NewSources(servedEach)
+	taken := places.New(served, servedEach)
 	for {
-		free <- struct{}{}
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			<-free
 			time.Sleep(patience / 10)
 			continue
 		}
-		leave := sources.Take(conn.RemoteAddr())
-		if leave == nil {
-			_ = conn.Close()
-			<-free
-			continue
-		}
+		leave := taken.Take(conn)
 		go func() {
-			defer func() { <-free }()
 			defer leave()
 			defer conn.Close()
 			if conn.SetDeadline(time.Now().Add(2*patience)) != nil {

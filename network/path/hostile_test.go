@@ -2,9 +2,11 @@ package path
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +80,7 @@ func TestMessagesHaveAnEnd(t *testing.T) {
 	for i := range 200 {
 		present = append(present, networkv1alpha1.ProbeStatus{Name: fmt.Sprint("p", i), RenewTime: metav1.NewTime(time.Unix(int64(1000+i), 0))})
 	}
-	kept := entries(present, networkv1alpha1.ProbeStatus{Name: "own"}, false, time.Unix(1001, 0))
+	kept := entries(present, networkv1alpha1.ProbeStatus{Name: "own"}, false, func(string) bool { return false })
 	require.Len(t, kept, networkv1alpha1.MaxProbes)
 	assert.Contains(t, kept, networkv1alpha1.ProbeStatus{Name: "own"})
 	assert.Contains(t, kept, present[199], "the newest are kept")
@@ -99,24 +101,30 @@ func TestNobodyAnswersAnswersForEver(t *testing.T) {
 	assert.NoError(t, err, "others are answered")
 }
 
-func TestOneSourceDoesNotTakeAllConnections(t *testing.T) {
+func TestNobodyKeepsOthersOut(t *testing.T) {
 	at := serving(t)
-	dial := func(from byte) (net.Conn, error) {
+	dial := func(from byte) net.Conn {
 		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, from)}}).Dial("tcp4", at.String())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
 		_, err = bufio.NewReader(conn).ReadString('\n')
-		return conn, err
+		require.NoError(t, err, "whoever comes is answered")
+		return conn
 	}
+	gone := func(conn net.Conn) bool {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+		_, err := conn.Read(make([]byte, 1))
+		return !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	other, first := dial(4), dial(3)
 	for range servedEach {
-		_, err := dial(3)
-		require.NoError(t, err)
+		dial(3)
 	}
-	for range served {
-		_, err := dial(3)
-		require.Error(t, err, "it has as many as it may")
+	assert.True(t, gone(first), "its source has as many as it may")
+	assert.False(t, gone(other))
+	for source := range byte(served) {
+		dial(10 + source)
 	}
-	_, err := dial(4)
-	assert.NoError(t, err)
+	assert.True(t, gone(other), "it waited for the longest time")
 }

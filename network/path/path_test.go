@@ -101,9 +101,20 @@ func TestEntriesOfPodsThatAreGoneAreDropped(t *testing.T) {
 		}
 		return found
 	}
+	// The clock of d's node is an hour late.
 	present := []networkv1alpha1.ProbeStatus{entry("b", 3*time.Minute), entry("c", time.Minute), entry("d", time.Hour)}
-	assert.Equal(t, []string{"b", "c"}, names(entries(present, entry("b", 0), false, now)))
-	assert.Equal(t, []string{"c"}, names(entries(present, entry("b", 0), true, now)), "a pod that ends takes its entry away")
+	link := &networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "l"}}
+	link.Status.Probes = present
+	links := []*networkv1alpha1.NetworkLink{link}
+	p := &prober{others: sight(nil, links, now)}
+	old := func(at time.Time) func(name string) bool { return p.old("n/l", at) }
+	assert.Equal(t, []string{"b", "c", "d"}, names(entries(present, entry("b", 0), false, old(now.Add(stale)))))
+	assert.Equal(t, []string{"c", "d"}, names(entries(present, entry("b", 0), true, old(now))), "a pod that ends takes its entry away")
+	present[2] = entry("d", time.Hour-20*time.Second)
+	p.others = sight(p.others, links, now.Add(stale))
+	assert.Equal(t, []string{"b", "d"}, names(entries(present, entry("b", 0), false, old(now.Add(stale+1)))), "c is not renewed any more")
+	p.others = sight(p.others, nil, now)
+	assert.Empty(t, p.others, "of links that are gone nothing is remembered")
 }
 
 func TestAPodIsSeenByTheAddressThatItIsReachedBy(t *testing.T) {

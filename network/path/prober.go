@@ -28,7 +28,7 @@ import (
 const (
 	// renewal is how often a pod's entry is written though nothing has changed.
 	renewal = 20 * time.Second
-	// stale is how old an entry of another pod may be.
+	// stale is for how long another pod may leave its entry as it is.
 	stale = 2 * time.Minute
 )
 
@@ -50,9 +50,16 @@ type prober struct {
 	Settings
 	links   cache.SharedIndexInformer
 	written map[string]time.Time // when the own entry was written into a link
+	others  map[string]sighting  // entries of other pods, by link and name
 
 	mu      sync.Mutex
 	targets map[netip.Addr]*running
+}
+
+// sighting is the time in an entry of another pod, and when that was seen first: the clock of that pod's node may be wrong.
+type sighting struct {
+	renewed metav1.Time
+	seen    time.Time
 }
 
 type running struct {
@@ -77,7 +84,7 @@ func Run(ctx context.Context, settings Settings) error {
 		return err
 	}
 	p := &prober{Settings: settings, links: clients.NewInformer(client, &networkv1alpha1.NetworkLink{}, nil, cache.Indexers{}),
-		written: map[string]time.Time{}, targets: map[netip.Addr]*running{}}
+		written: map[string]time.Time{}, others: map[string]sighting{}, targets: map[netip.Addr]*running{}}
 	settings.Metrics.MustRegister(p)
 	go p.links.RunWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), p.links.HasSynced) {
@@ -89,6 +96,7 @@ func Run(ctx context.Context, settings Settings) error {
 	for {
 		links := controller.All[networkv1alpha1.NetworkLink](p.links)
 		p.aim(ctx, links)
+		p.others = sight(p.others, links, time.Now())
 		for _, link := range links {
 			if err := p.write(ctx, link, false); err != nil {
 				klog.FromContext(ctx).V(2).Info("The entry of this pod is written again later", "link", klog.KObj(link), "err", err)
@@ -193,7 +201,7 @@ func (p *prober) write(ctx context.Context, link *networkv1alpha1.NetworkLink, l
 		return nil
 	}
 	wanted := link.DeepCopy()
-	wanted.Status.Probes = entries(link.Status.Probes, own, leaving, now)
+	wanted.Status.Probes = entries(link.Status.Probes, own, leaving, p.old(key, now))
 	client, err := clients.NewNetworkLinks(p.Config, link.Namespace)
 	if err != nil {
 		return err
@@ -214,12 +222,37 @@ func same(a, b networkv1alpha1.ProbeStatus) bool {
 	})
 }
 
-// entries are those of a link with a pod's own, or without it, and without those that nobody renews. Of too many the newest are kept.
+// old says of another pod whether it left its entry in a link as it is for too long.
+func (p *prober) old(link string, now time.Time) func(name string) bool {
+	return func(name string) bool {
+		other, known := p.others[link+"/"+name]
+		return known && now.Sub(other.seen) > stale
+	}
+}
+
+// sight looks at the entries of all pods, and remembers of those that are as they were since when.
+func sight(before map[string]sighting, links []*networkv1alpha1.NetworkLink, now time.Time) map[string]sighting {
+	after := map[string]sighting{}
+	for _, link := range links {
+		for _, s := range link.Status.Probes {
+			name := link.Namespace + "/" + link.Name + "/" + s.Name
+			known, is := before[name]
+			if !is || !known.renewed.Equal(&s.RenewTime) {
+				known = sighting{s.RenewTime, now}
+			}
+			after[name] = known
+		}
+	}
+	return after
+}
+
+// entries are those of a link with a pod's own, or without it, and without those that nobody renews, as old says. Of too many the newest
+// are kept.
 func entries(
-	present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, now time.Time,
+	present []networkv1alpha1.ProbeStatus, own networkv1alpha1.ProbeStatus, leaving bool, old func(name string) bool,
 ) []networkv1alpha1.ProbeStatus {
 	kept := slices.DeleteFunc(slices.Clone(present), func(s networkv1alpha1.ProbeStatus) bool {
-		return s.Name == own.Name || now.Sub(s.RenewTime.Time) > stale
+		return s.Name == own.Name || old(s.Name)
 	})
 	if !leaving {
 		slices.SortFunc(kept, func(a, b networkv1alpha1.ProbeStatus) int { return b.RenewTime.Compare(a.RenewTime.Time) })

@@ -1,39 +1,58 @@
-// Package places bounds how many are served at once from one source address, so that no single one takes the places of all others.
+// Package places bounds how many connections are served at once, in all and from one source address. Whoever comes always gets a place, and
+// the oldest loses its own: who is served within moments is not kept out by those who only wait, however many sources they have.
 package places
 
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 )
 
-// Sources are the addresses that are served now. They are safe for concurrent use.
-type Sources struct {
-	each int
+// Places are those that are taken now. They are safe for concurrent use.
+type Places struct {
+	total, each int
 
 	mu    sync.Mutex
-	taken map[netip.Addr]int
+	taken []*place // the oldest first
 }
 
-// NewSources has so many places for each source.
-func NewSources(each int) *Sources { return &Sources{each: each, taken: map[netip.Addr]int{}} }
+type place struct {
+	source netip.Addr
+	conn   net.Conn
+}
 
-// Take takes a place for who is at the other end of a TCP connection, and returns what gives it back; nil: its source has no place left.
-func (s *Sources) Take(from net.Addr) (leave func()) {
-	source := sourceOf(from)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.taken[source] >= s.each {
-		return nil
-	}
-	s.taken[source]++
-	return sync.OnceFunc(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.taken[source]--; s.taken[source] == 0 {
-			delete(s.taken, source)
+// New has so many places, and so many of them for each source.
+func New(total, each int) *Places { return &Places{total: total, each: each} }
+
+// Take gives a TCP connection a place, and returns what gives it back. Where there is none left, the oldest connection is closed: of the
+// same source if that has all of its own.
+func (p *Places) Take(conn net.Conn) (leave func()) {
+	own := &place{sourceOf(conn.RemoteAddr()), conn}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	same := 0
+	for _, other := range p.taken {
+		if other.source == own.source {
+			same++
 		}
-	})
+	}
+	victim := -1
+	if same >= p.each {
+		victim = slices.IndexFunc(p.taken, func(other *place) bool { return other.source == own.source })
+	} else if len(p.taken) >= p.total {
+		victim = 0
+	}
+	if victim >= 0 {
+		_ = p.taken[victim].conn.Close()
+		p.taken = slices.Delete(p.taken, victim, victim+1)
+	}
+	p.taken = append(p.taken, own)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.taken = slices.DeleteFunc(p.taken, func(other *place) bool { return other == own })
+	}
 }
 
 // sourceOf is an address of IPv4, or the first one of a network of IPv6, of which one machine has all.

@@ -141,6 +141,7 @@ func (s *Site) Validate() error {
 		ranges = append(ranges, owned{prefix, owner})
 	}
 	names := map[string]bool{}
+	keys := map[lane.Key]string{}
 	for _, n := range s.Nodes {
 		owner := "node " + n.Name
 		if n.Name == "" || names[owner] {
@@ -202,6 +203,13 @@ func (s *Site) Validate() error {
 				refuse("%s has a gateway without a name or a key, or two of the name %q", owner, g.Name)
 			}
 			gateways[g.Name] = true
+			for _, key := range g.Keys {
+				if other := keys[key]; other != "" && other != owner {
+					refuse("gateway %s of %s has the key of a gateway of %s, so one could not be told from the other: are they one cluster, or "+
+						"is a disk copied? On a copy, delete both files of keys", g.Name, owner, other)
+				}
+				keys[key] = owner
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package site
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +38,8 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		{"what is behind a cluster has the range of pods here", `{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],
 			"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c", "ranges": ["10.244.0.0/16"]}], ` + gateways + `}]}`,
 			"overlaps with 10.244.0.0/24"},
+		{"two clusters have a key", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], ` + gateways + `}, {"name": "b", "ranges": ["10.2.0.0/16"], ` +
+			gateways + `}]}`, "gateway g of cluster b has the key of a gateway of cluster a"},
 		{"what is behind a cluster has no ranges", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c"}], ` +
 			gateways + `}]}`, "cluster a has a cluster behind it without a name, ranges"},
 		{"a pod of one cluster passes with an address of another", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "transit": [{"to": "b",
@@ -57,7 +60,7 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	const as = `"translations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]`
 	s, err = Parse([]byte(`{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],
 		"remotes": [{"name": "a", "ranges": ["100.65.0.0/16"], ` + as + `, ` + gateways + `},
-		{"name": "b", "ranges": ["100.66.0.0/16"], ` + as + `, ` + gateways + `}]}`))
+		{"name": "b", "ranges": ["100.66.0.0/16"], ` + as + `, ` + strings.Replace(gateways, "AAAA", "BAAA", 1) + `}]}`))
 	require.NoError(t, err, "three clusters with one range")
 	assert.Equal(t, "10.244.0.0/16 as 100.64.0.0/16", s.Remotes[1].Translations[0].String())
 }

@@ -82,6 +82,11 @@ const (
 	Offload        = "lodestone.dev/offload"
 	OffloadEnabled = "enabled"
 
+	// Fabric is, on a Namespace at home, FabricEnabled where its pods reach those of remote clusters through the network fabric, and are
+	// reached, though they run at home alone.
+	Fabric        = "lodestone.dev/fabric"
+	FabricEnabled = "enabled"
+
 	// Scheduler is, on a Namespace, SchedulerEnabled where its pods are given to
 	// Lodestone's own scheduler unless they name another one.
 	Scheduler        = "lodestone.dev/scheduler"
@@ -171,7 +176,7 @@ const (
 	ReplacedBy = "lodestone.dev/replaced-by"
 
 	// OffloadClusters is, on a Namespace of home, the IDs of the remote clusters
-	// that its pods may run in, separated by commas; without it: any.
+	// that its pods may run in, or reach where it has Fabric, separated by commas; without it: any.
 	OffloadClusters = "lodestone.dev/clusters"
 
 	// Pod is, on each object that exists in a remote cluster because of one home pod,

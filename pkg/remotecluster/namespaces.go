@@ -1,6 +1,7 @@
 // Package remotecluster says what the specification of a RemoteCluster means for objects of home: which
 // namespace of the remote cluster belongs to one of home (Namespace), whether pods and volumes of a namespace
-// may be in it (MayUse), and which addresses its pods may have (PodRanges). It is pure.
+// may be in it (MayUse), whether pods of home may reach those there (MayReach), and which addresses its pods may have
+// (PodRanges). It is pure.
 package remotecluster
 
 import (
@@ -26,9 +27,18 @@ func Namespace(strategy v1alpha1.NamespaceStrategy, namespace, homeID string) st
 // cluster: the namespace is labelled for it, and its annotation, if there is
 // one, names the cluster.
 func MayUse(namespace *corev1.Namespace, cluster string) bool {
-	if namespace == nil || namespace.Labels[keys.Offload] != keys.OffloadEnabled {
-		return false
-	}
+	return namespace != nil && namespace.Labels[keys.Offload] == keys.OffloadEnabled && names(namespace, cluster)
+}
+
+// MayReach reports whether pods of a home namespace that run at home reach those of a remote cluster through the network fabric, and are
+// reached: those of namespaces that may use it, and of those that are labelled for that alone.
+func MayReach(namespace *corev1.Namespace, cluster string) bool {
+	return MayUse(namespace, cluster) ||
+		namespace != nil && namespace.Labels[keys.Fabric] == keys.FabricEnabled && names(namespace, cluster)
+}
+
+// names reports whether a namespace is open to a cluster: its annotation, if there is one, names it.
+func names(namespace *corev1.Namespace, cluster string) bool {
 	list, narrowed := namespace.Annotations[keys.OffloadClusters]
 	if !narrowed {
 		return true

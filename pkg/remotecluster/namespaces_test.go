@@ -39,6 +39,27 @@ func TestNamespaceMayUseOnlyClustersThatItIsOpenTo(t *testing.T) {
 	}
 }
 
+func TestANamespaceMayReachClustersThatItsPodsDoNotRunIn(t *testing.T) {
+	fabric := map[string]string{keys.Fabric: keys.FabricEnabled}
+	for name, test := range map[string]struct {
+		namespace *corev1.Namespace
+		want      bool
+	}{
+		"no namespace":               {namespace: nil},
+		"no label":                   {namespace: &corev1.Namespace{}},
+		"another value":              {namespace: labelled(map[string]string{keys.Fabric: "yes"}, nil)},
+		"the label":                  {namespace: labelled(fabric, nil), want: true},
+		"a list with the cluster":    {namespace: labelled(fabric, map[string]string{keys.OffloadClusters: "west"}), want: true},
+		"a list without the cluster": {namespace: labelled(fabric, map[string]string{keys.OffloadClusters: "east"})},
+		"offloaded":                  {namespace: labelled(map[string]string{keys.Offload: keys.OffloadEnabled}, nil), want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, test.want, MayReach(test.namespace, "west"))
+		})
+	}
+	assert.False(t, MayUse(labelled(fabric, nil), "west"), "none of its pods runs there")
+}
+
 func labelled(labels, annotations map[string]string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}}
 }

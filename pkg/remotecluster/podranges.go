@@ -24,9 +24,26 @@ func ParsePodRanges(texts []string) (PodRanges, error) {
 		case prefix.Bits() < 8:
 			return nil, fmt.Errorf("%q is no range of pods: give one of /8 or smaller", text)
 		}
+		if _, other, overlap := (PodRanges{prefix}).Overlap(unusable); overlap {
+			return nil, fmt.Errorf("%q is no range of pods: none has an address of %s", text, other)
+		}
 		ranges = append(ranges, prefix)
 	}
 	return ranges, nil
+}
+
+// unusable are ranges that no pod has an address from: what hosts keep for themselves, and for several at once.
+var unusable = PodRanges{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("224.0.0.0/3"), netip.MustParsePrefix("::/8"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8")}
+
+// Disjoint returns a sentence that names the first two that have an address in common.
+func (r PodRanges) Disjoint() error {
+	for i, one := range r {
+		if _, other, overlap := (PodRanges{one}).Overlap(r[:i]); overlap {
+			return fmt.Errorf("%s overlaps with %s: give ranges that have no address in common", one, other)
+		}
+	}
+	return nil
 }
 
 // Has reports whether an address is in one of the ranges.

@@ -18,6 +18,16 @@ func TestWhatIsNoRangeIsRefusedInWords(t *testing.T) {
 		"0.0.0.0/0":      "is no range of pods",
 		"::/0":           "is no range of pods",
 		"fe80::1%eth0/8": "is no range of addresses",
+		"127.0.0.0/8":    "none has an address of 127.0.0.0/8",
+		"127.1.0.0/16":   "none has an address of 127.0.0.0/8",
+		"0.0.0.0/8":      "none has an address of 0.0.0.0/8",
+		"169.254.0.0/16": "none has an address of 169.254.0.0/16",
+		"169.0.0.0/8":    "none has an address of 169.254.0.0/16",
+		"224.0.0.0/8":    "none has an address of 224.0.0.0/3",
+		"240.0.0.0/16":   "none has an address of 224.0.0.0/3",
+		"::1/128":        "none has an address of ::/8",
+		"fe80::/16":      "none has an address of fe80::/10",
+		"ff02::/64":      "none has an address of ff00::/8",
 	} {
 		_, err := ParsePodRanges([]string{"10.0.0.0/8", text})
 		require.ErrorContains(t, err, says, text)
@@ -48,4 +58,8 @@ func TestRangesThatOverlapAreNamed(t *testing.T) {
 	assert.Equal(t, "10.244.0.0/16 10.244.7.0/24", mine.String()+" "+theirs.String())
 	_, _, found = one.Overlap(nil)
 	assert.False(t, found)
+	require.NoError(t, one.Disjoint())
+	require.EqualError(t, append(one, other[1]).Disjoint(),
+		"10.244.7.0/24 overlaps with 10.244.0.0/16: give ranges that have no address in common")
+	require.Error(t, append(one, one[0]).Disjoint(), "twice the same")
 }

@@ -23,10 +23,6 @@ func (t Translation) String() string { return fmt.Sprintf("%s as %s", t.PodCIDR,
 // Translations are those of one cluster's pods, as one other cluster reaches them. Addresses in none of the ranges stay as they are.
 type Translations []Translation
 
-// unusable are ranges that no pod is reached by: what hosts keep for themselves, and for several at once.
-var unusable = PodRanges{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
-	netip.MustParsePrefix("224.0.0.0/3")}
-
 // ParseTranslations reads those of an object. The error is a sentence that names the first that cannot be.
 func ParseTranslations(pairs []networkv1alpha1.PodTranslation) (Translations, error) {
 	var all Translations

@@ -68,7 +68,7 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	linker := links.Linker{Home: joined, Remotes: remotes, Objects: objects, Metrics: measured}
+	linker := &links.Linker{Home: joined, Remotes: remotes, Objects: objects, Metrics: measured}
 	work, err := config.Workers(Shared{
 		Home: process.Client, Informers: factory, Metrics: process.Metrics, Recorder: process.Recorder,
 		Links: linker,
@@ -170,7 +170,7 @@ type Shared struct {
 	// Metrics is where workers register their metrics.
 	Metrics *prometheus.Registry
 	// Links joins the networks.
-	Links links.Linker
+	Links *links.Linker
 }
 
 // workers returns what runs for every session. It is called once.

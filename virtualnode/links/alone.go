@@ -61,7 +61,8 @@ func (l *Linker) alone(ctx context.Context, remote *v1alpha1.RemoteCluster) erro
 	if err != nil {
 		return err
 	}
-	if condition := contradicted(remote.Name, home, time.Now()); condition != nil {
+	now := time.Now()
+	if condition := contradicted(remote.Name, l.renewals.local(remote.Name, home, now), now); condition != nil {
 		return l.report(ctx, remote, condition, remote.Status.Transit)
 	}
 	return nil

@@ -27,6 +27,8 @@ const (
 	fresh = time.Minute
 	// silent is after how long nobody knows of the lanes of a gateway: it says something every 30 seconds, or seldomer if it has many links.
 	silent = 3 * time.Minute
+	// gone is after how long it is taken for one that is no more.
+	gone = 10 * time.Minute
 )
 
 // terms are what home's administrator has set for a remote cluster.
@@ -47,6 +49,9 @@ func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, problem string) {
 	}
 	var err error
 	if t.ranges, err = remotecluster.ParsePodRanges(remote.PodCIDRs); err != nil {
+		return t, fmt.Sprintf("spec.podCIDRs of the RemoteCluster: %v", err)
+	}
+	if err := t.ranges.Disjoint(); err != nil {
 		return t, fmt.Sprintf("spec.podCIDRs of the RemoteCluster: %v", err)
 	}
 	if t.there, err = remotecluster.ParseTranslations(remote.PodTranslations); err != nil {
@@ -148,8 +153,12 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 			return no("NotAccepted", "%s: %s", side.who, sentence.Plain(accepted.Message, maxMessage))
 		}
 	}
-	up, problem := false, "no gateway has answered yet"
+	heard, up, problem := false, false, "no gateway has answered yet"
 	for _, g := range home.Status.Gateways {
+		if now.Sub(g.RenewTime.Time) > gone {
+			continue
+		}
+		heard = true
 		for _, l := range g.Lanes {
 			up = up || l.Up
 			if l.Message != "" {
@@ -157,6 +166,10 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 					sentence.Plain(l.Message, maxMessage))
 			}
 		}
+	}
+	if !heard {
+		return no("NoGateway", "no gateway of home has said anything for %v: see whether nodes have the label %s=%s, and whether the network "+
+			"program runs there (kubectl get pods -n %s)", gone, keys.Gateway, keys.GatewayEnabled, keys.NetworkNamespace)
 	}
 	if !up {
 		return no("NoLane", "no lane to cluster %s is up: %s", cluster, problem)

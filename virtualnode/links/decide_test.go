@@ -23,8 +23,9 @@ func side(gateway, probe string) *networkv1alpha1.NetworkLink {
 	return &networkv1alpha1.NetworkLink{Status: networkv1alpha1.NetworkLinkStatus{
 		Conditions: []metav1.Condition{{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue}},
 		Gateways: []networkv1alpha1.GatewayStatus{{
-			Gateway: networkv1alpha1.Gateway{Name: gateway, Address: gateway + ":7473", Keys: []string{"k"}, MTU: 1500},
-			Lanes:   []networkv1alpha1.LaneStatus{{Gateway: "other", Up: true}}}},
+			Gateway:   networkv1alpha1.Gateway{Name: gateway, Address: gateway + ":7473", Keys: []string{"k"}, MTU: 1500},
+			RenewTime: metav1.NewTime(now.Add(-30 * time.Second)),
+			Lanes:     []networkv1alpha1.LaneStatus{{Gateway: "other", Up: true}}}},
 		Probes: []networkv1alpha1.ProbeStatus{{Name: "p", Node: "n", Address: probe, RenewTime: metav1.NewTime(now.Add(-10 * time.Second)),
 			Paths: []networkv1alpha1.PathStatus{{Address: "x", Up: true}}}},
 	}}
@@ -72,6 +73,11 @@ func TestClustersWithOneRangeAreToldByWhichOthersPodsAreReached(t *testing.T) {
 	assert.Equal(t, "pods of both clusters reach each other: 2 ways between pods are probed all the time; pods of 10.244.0.0/16 there are "+
 		"reached from home as 100.65.0.0/16; pods of 10.244.0.0/16 at home are reached from there as 100.64.0.0/16",
 		ready("west", set, home, west, now).Message)
+	for text, says := range map[string]string{"10.9.7.0/24": "overlaps with 10.9.0.0/16", "127.0.0.0/8": "none has an address of"} {
+		_, problem = termsOf(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.9.0.0/16", text}})
+		assert.Contains(t, problem, "spec.podCIDRs of the RemoteCluster: ")
+		assert.Contains(t, problem, says)
+	}
 	spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.244.0.0/16", ReachedAs: "10.244.0.0/16"}}
 	_, problem = termsOf(spec)
 	assert.Contains(t, problem, "spec.podTranslations of the RemoteCluster: 10.244.0.0/16 overlaps with 10.244.0.0/16")
@@ -109,6 +115,9 @@ func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {
 		{"all is well", func(_, _ *networkv1alpha1.NetworkLink) {}, "Probed", "2 ways"},
 		{"home has no gateway", func(home, _ *networkv1alpha1.NetworkLink) { home.Status.Conditions = nil }, "NoGateway", "of home"},
 		{"west has no gateway", func(_, west *networkv1alpha1.NetworkLink) { west.Status.Conditions = nil }, "NoGateway", "of cluster west"},
+		{"home's gateways are gone", func(home, _ *networkv1alpha1.NetworkLink) {
+			home.Status.Gateways[0].RenewTime = metav1.NewTime(now.Add(-11 * time.Minute))
+		}, "NoGateway", "no gateway of home has said anything for 10m0s: see whether nodes have the label"},
 		{"the owner of west refuses", func(_, west *networkv1alpha1.NetworkLink) {
 			west.Status.Conditions[0].Status, west.Status.Conditions[0].Message = metav1.ConditionFalse, "no, thanks"
 		}, "NotAccepted", "cluster west: no, thanks"},

@@ -41,6 +41,8 @@ type Linker struct {
 	Objects cache.SharedIndexInformer
 	// Metrics are what NewMetrics returns.
 	Metrics *Metrics
+
+	renewals renewals
 }
 
 // Run works for a session until ctx ends.
@@ -153,9 +155,11 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	if err != nil {
 		return nil, nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
 	}
-	said := ready(s.Cluster, set, home, there1, time.Now())
-	if home != nil {
-		l.Metrics.measured(s.Cluster, home, time.Now())
+	now := time.Now()
+	seen := l.renewals.local(s.Cluster, home, now)
+	said := ready(s.Cluster, set, seen, there1, now)
+	if seen != nil {
+		l.Metrics.measured(s.Cluster, seen, now)
 	}
 	return &said, reachedThroughHome(home), nil
 }

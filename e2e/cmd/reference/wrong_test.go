@@ -88,6 +88,7 @@ var wrong = []struct{ command, flags, says string }{
 	{"lodestone-network agent", "--connections=0", "give 1 to 64"},
 	{"lodestone-network agent", "--http-address=mars", "is no address"},
 	{"lodestone-network agent", "--kubeconfig=/none --node=a --namespace=a --http-address=", "/none"},
+	{"lodestone-network agent", "--key-age=59m", "give 1h or more, or 0"},
 	{"lodestone-network agent", "--listen=mars", "is no address"},
 	{"lodestone-network agent", "--namespace=", "--namespace is missing"},
 	{"lodestone-network agent", "--node=", "--node is missing"},
@@ -98,6 +99,7 @@ var wrong = []struct{ command, flags, says string }{
 	{"lodestone-network check", "--address=mars", "is no address"},
 	{"lodestone-network check", "--to=mars --address=10.0.0.1", "is no address"},
 	{"lodestone-network check", "--wait=soon", `invalid argument "soon"`},
+	{"lodestone-network key", "--rotate=maybe", `invalid argument "maybe"`},
 	{"lodestone-network key", "--state=/proc/none", "/proc/none"},
 	{"lodestone-network key", "--wireguard=maybe", `invalid argument "maybe"`},
 	{"lodestone-network probe", "--address=mars", "is not an IPv4 address"},
@@ -107,6 +109,7 @@ var wrong = []struct{ command, flags, says string }{
 	{"lodestone-network probe", "--node=", "--node is missing"},
 	{"lodestone-network probe", "--pod=", "--pod is missing"},
 	{"lodestone-network probe", "--tenants=maybe", `invalid argument "maybe"`},
+	{"lodestone-network remove", "--state=here", "is not the absolute path of a directory"},
 }
 
 func TestEachFlagOfTheProgramsIsTriedWrong(t *testing.T) {
