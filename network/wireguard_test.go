@@ -165,8 +165,8 @@ func TestConnectionsByWireGuardSurviveTheLossOfAGateway(t *testing.T) {
 	}
 }
 
-// TestTLSCarriesWhereWireGuardDoesNot loses what home sends by WireGuard, while what it is sent still comes, and then takes WireGuard from a
-// gateway, where the kernel cannot give it again.
+// TestTLSCarriesWhereWireGuardDoesNot loses what home sends by WireGuard, while what it is sent still comes, and then takes WireGuard from
+// a gateway, where the kernel cannot give it again.
 func TestTLSCarriesWhereWireGuardDoesNot(t *testing.T) {
 	l := guarded(t, netlab.Settings{})
 	gateway, partner := l.Home.Nodes[1], l.West.Nodes[1]

@@ -36,8 +36,8 @@ spec:
   ports: [{port: 6379}]
 `
 
-// TestServicesAreSharedUnderOneName has both clusters export Services, and pods of both ask for them by name: with real kubelets, kube-proxy
-// and CoreDNS.
+// TestServicesAreSharedUnderOneName has both clusters export Services, and pods of both ask for them by name: with real kubelets,
+// kube-proxy and CoreDNS.
 func TestServicesAreSharedUnderOneName(t *testing.T) {
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(answering, shop, "db-0", side(atHome), image)+"---\n"+fmt.Sprintf(answering, shop, "db-1", side(inWest), image))

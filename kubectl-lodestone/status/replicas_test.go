@@ -39,12 +39,12 @@ func TestReplicasAreShownWithWhatIsWrong(t *testing.T) {
 	}
 	assert.Equal(t, []string{"away", "late", "paused", "well"}, names)
 	assert.Equal(t, "something is wrong", list[0].Message)
-	assert.Equal(t, []string{"replicas that are late or suspect, or that something keeps from being made: shop/away (ClusterAway, late), shop/late " +
-		"(Late); kubectl lodestone replicate status -A says of each why"}, behind(list))
+	assert.Equal(t, []string{"replicas that are late or suspect, or that something keeps from being made: shop/away (ClusterAway, late), " +
+		"shop/late (Late); kubectl lodestone replicate status -A says of each why"}, behind(list))
 	assert.Nil(t, behind(list[2:]))
 	list[3].Runnable = "False"
-	assert.Equal(t, []string{"replicas whose standby could not run the pods that use them now: shop/well (east); kubectl lodestone replicate " +
-		"status -A says of each why"}, behind(list[2:]))
+	assert.Equal(t, []string{"replicas whose standby could not run the pods that use them now: shop/well (east); kubectl lodestone " +
+		"replicate status -A says of each why"}, behind(list[2:]))
 	list[3].Runnable = "Unknown"
 	assert.Nil(t, behind(list[2:]))
 	assert.Empty(t, f.shownReplicas(only{namespace: "bank"}, now))

@@ -160,7 +160,8 @@ func (f facts) shownVolumes(show only) []Volume {
 			continue
 		}
 		list = append(list, Volume{Namespace: claim.Namespace, Claim: claim.Name, Name: claim.Spec.VolumeName, Phase: phaseOf(claim),
-			Class: ptr.Deref(claim.Spec.StorageClassName, ""), Size: claim.Spec.Resources.Requests[corev1.ResourceStorage], Trouble: troubleOf(claim)})
+			Class: ptr.Deref(claim.Spec.StorageClassName, ""), Size: claim.Spec.Resources.Requests[corev1.ResourceStorage],
+			Trouble: troubleOf(claim)})
 	}
 	slices.SortFunc(list, func(a, b Volume) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Claim, b.Claim), strings.Compare(a.Name, b.Name))

@@ -199,7 +199,8 @@ func (p Pod) unscheduled(s Setting) Answer {
 		_, refused := newestRefusal(claim.Claim, s.Now)
 		event := latest(claim.Events, stuck)
 		switch {
-		case claim.Class == nil && !claim.ClassUnknown, refused, event != nil && s.Now.Sub(when(*event)) < memory, claim.Claim.Annotations[keys.SelectedNode] != "":
+		case claim.Class == nil && !claim.ClassUnknown, refused, event != nil && s.Now.Sub(when(*event)) < memory,
+			claim.Claim.Annotations[keys.SelectedNode] != "":
 			return waits("pod %q has no node yet, for %s", pod.Name, answer.Sentence)
 		}
 	}

@@ -130,7 +130,8 @@ func keyOf(certificate *x509.Certificate) Key {
 	return sha256.Sum256(certificate.RawSubjectPublicKeyInfo)
 }
 
-// protocols are the versions of what gateways say to each other, the newest first: that before knows no ticks but of one byte, tickHears or 0.
+// protocols are the versions of what gateways say to each other, the newest first: that before knows no ticks but of one byte, tickHears
+// or 0.
 var protocols = []string{"lodestone-lane/2", "lodestone-lane/1"}
 
 // tlsConfig is for both ends: TLS 1.3, a certificate from each, and of it only the key counts. No clock and no
