@@ -203,10 +203,11 @@ func (d Destination) slices(export Export, slice *discoveryv1.EndpointSlice, end
 		imported.Labels[discoveryv1.LabelServiceName] = DerivedName(name)
 		return []*discoveryv1.EndpointSlice{imported}
 	}
+	imported.Labels[corev1.IsHeadlessService] = "" // else kube-proxy logs an error at each of its changes
 	derived := imported.DeepCopy()
 	derived.Name += "-names"
 	delete(derived.Labels, mcs.LabelServiceName)
-	derived.Labels[discoveryv1.LabelServiceName], derived.Labels[corev1.IsHeadlessService] = DerivedName(name), ""
+	derived.Labels[discoveryv1.LabelServiceName] = DerivedName(name)
 	for i, endpoint := range derived.Endpoints {
 		if endpoint.Hostname == nil {
 			continue
