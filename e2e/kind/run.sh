@@ -14,7 +14,6 @@ docker inspect home-control-plane west-control-plane >/dev/null 2>&1 || ran=
 down() {
   local status=$?
   trap - EXIT
-  [[ -z ${renewing-} ]] || kill -- "-$renewing" 2>/dev/null || true
   [[ -n $ran || -n ${KEEP-} ]] || "$here/down.sh" || status=1
   exit "$status"
 }
@@ -47,10 +46,6 @@ run "$here/up.sh"
 [[ -z ${LODESTONE_LIQO-} ]] || run "$root/e2e/liqo/install.sh"
 say "running the suite"
 cd "$root"
-export PATH=$KIND_CACHE/bin:$PATH
-renew_kube_proxy
-while sleep 45m; do renew_kube_proxy; done &
-renewing=$!
 # Tests mostly wait for kubelets: one more at a time than there are cores of a small machine.
 arguments=(-vet=off -count=1 -parallel 3 -timeout 65m)
 [[ -z ${E2E_LONG-} ]] || arguments=(-vet=off -count=1 -parallel 3 -timeout 100m)

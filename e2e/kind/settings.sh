@@ -81,13 +81,3 @@ ours() {
   mounts "$1" "$examples" || mounts "$1" "$shared" ||
     fail "there is a kind cluster $1 that is not of this suite: delete it (kind delete cluster --name $1), or use another engine (DOCKER_HOST)"
 }
-
-# renew_kube_proxy: with Debian's nft it forgets the Services that there are when it writes all of them anew, an hour after it began, but
-# not when it begins. What it wrote stays until then.
-renew_kube_proxy() {
-  local cluster
-  for cluster in "${clusters[@]}"; do
-    kubectl --context "kind-$cluster" -n kube-system delete pod -l k8s-app=kube-proxy \
-      --field-selector "spec.nodeName=$cluster-control-plane" --wait=false >/dev/null 2>&1 || true
-  done
-}
