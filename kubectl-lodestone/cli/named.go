@@ -95,6 +95,7 @@ func (k Named[T, P]) Missing(named Reference, namespace string, all []T) error {
 		what = fmt.Sprintf("%s of claim %q in namespace %q", k.One, named.Name, namespace)
 	case "":
 		what += ", nor one of a claim of that name"
+	default: // k.As
 	}
 	return fmt.Errorf("there is no %s; %s", what, k.There(all, named.Name, namespace))
 }

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,7 +70,7 @@ func TestOurOwnKindsHaveTheNamesThatKubectlHasForThem(t *testing.T) {
 		}
 		require.NoError(t, yaml.Unmarshal(content, &definition))
 		names, group := definition.Spec.Names, "."+definition.Spec.Group
-		all := append(names.ShortNames, names.Plural, names.Singular, names.Plural+group, names.Singular+group)
+		all := slices.Concat(names.ShortNames, []string{names.Plural, names.Singular, names.Plural + group, names.Singular + group})
 		require.Greater(t, len(all), 3)
 		for _, name := range all {
 			assert.Equal(t, kind, cli.KindOf(name), name)

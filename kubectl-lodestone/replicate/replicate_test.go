@@ -239,7 +239,6 @@ data-east: no snapshot can be taken
 	out.Reset()
 	well.Status.Standbys[0].Runnable, well.Status.Standbys[0].RunnableMessage = "False", "pod db-0 fits no node"
 	require.NoError(t, show(&out, []v1alpha1.VolumeReplica{well}, true, true, now))
-	//nolint:lll // as it is printed
 	assert.Equal(t, `NAMESPACE   REPLICA    CLAIM   DATA   STANDBY   VERSION   LAG   RPO   STATE    CLASS   VERSIONS   CONSISTENCY   RUNNABLE   SENT      POINT
 shop        wal-east   wal     west   east      12        7m    1h    Sealed   fast    1          Frozen        False      1.0 MiB   <none>
 

@@ -54,7 +54,7 @@ func TestAScrubFindsWhatNothingButTheContentShows(t *testing.T) {
 	write(t, source, "new", []byte("new"))
 	write(t, source, "small", append([]byte("more"), random(t, 100)...))
 	m.anew()
-	require.NoError(t, os.Chmod(filepath.Join(source, "data/large"), 0o600))
+	require.NoError(t, os.Chmod(filepath.Join(source, "data", "large"), 0o600))
 	found := m.compared(settled)
 	assert.Equal(t, &moverapi.Unseen{}, found.Unseen)
 	assert.Equal(t, sealed.TargetRoot, found.TargetRoot, "the copy is as it was")

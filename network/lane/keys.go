@@ -139,6 +139,7 @@ func (k *Keys) rotate(logger klog.Logger, age time.Duration, gateways []Status, 
 		waited = time.Since(made)
 	}
 	switch k.decide(asked, waited, gateways) {
+	case rest:
 	case begin:
 		if k.next, err = makeIdentity(k.nextPath()); err != nil {
 			return err

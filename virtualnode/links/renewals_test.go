@@ -27,10 +27,10 @@ func TestAClockThatIsWrongPartsNothing(t *testing.T) {
 			} else {
 				assert.Equal(t, "Probed", first)
 			}
-			for second := time.Duration(3); second < 60; second += 3 {
-				reason := round(second*time.Second, (second/20)*20*time.Second)
-				if second > 20 {
-					assert.Equal(t, "Probed", reason, second)
+			for at := 3 * time.Second; at < time.Minute; at += 3 * time.Second {
+				reason := round(at, at.Truncate(20*time.Second))
+				if at > 20*time.Second {
+					assert.Equal(t, "Probed", reason, at)
 				}
 			}
 			assert.Equal(t, "Probed", round(100*time.Second, 40*time.Second), "seen to be renewed 58 seconds ago")

@@ -99,8 +99,8 @@ func sayFinding(r *record.Record, found *record.Finding) string {
 	case found.Files == 0:
 		what = "names, sizes or times differ, or files that were just written"
 	}
-	return fmt.Sprintf("point %d found that the copy of claim %q in cluster %s was not what was sealed there: %s; its storage has altered it, "+
-		"or somebody wrote to real claim %s, or home was restored from a backup; it is copied anew, but versions from before that point may have "+
-		"the same: look at that storage, and use a later version", found.Number, found.Claim, r.Head.Cluster, what,
+	return fmt.Sprintf("point %d found that the copy of claim %q in cluster %s was not what was sealed there: %s; its storage has altered "+
+		"it, or somebody wrote to real claim %s, or home was restored from a backup; it is copied anew, but versions from before that point "+
+		"may have the same: look at that storage, and use a later version", found.Number, found.Claim, r.Head.Cluster, what,
 		r.At(max(0, r.Index(found.Claim))).Head.Key())
 }

@@ -107,7 +107,7 @@ func Turns(all []Turn, now time.Time, points Points) (next []types.UID) {
 				continue
 			}
 			if between := [2]string{w.Source, w.Standby}; !looked || between != last {
-				known := false
+				var known bool
 				if mayBegin, known = free[between]; !known {
 					mayBegin = points.free(*w) > 0
 					free[between] = mayBegin

@@ -86,10 +86,10 @@ func (r *Record) Look(i int, found *Finding, now time.Time) {
 func (r *Record) Learn() {
 	for i := range r.Len() {
 		part, session := r.At(i), r.Point.At(i)
-		kept := slices.DeleteFunc(slices.Clone(part.Known), func(known Known) bool {
+		part.Known = slices.DeleteFunc(slices.Clone(part.Known), func(known Known) bool {
 			return known.UID == part.Head.UID || known.UID != part.Slot.UID
 		})
-		part.Known = append(kept, Known{UID: part.Head.UID, Root: session.Root, Bytes: session.Bytes, RootVersion: session.RootVersion,
+		part.Known = append(part.Known, Known{UID: part.Head.UID, Root: session.Root, Bytes: session.Bytes, RootVersion: session.RootVersion,
 			Cut: r.Point.Cut})
 	}
 }

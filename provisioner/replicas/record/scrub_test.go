@@ -49,7 +49,7 @@ func TestWhatSlotsHaveIsKnownUntilTheyAreWrittenTo(t *testing.T) {
 	require.NoError(t, err)
 	again, err := record.Decode(encoded)
 	require.NoError(t, err)
-	assert.EqualValues(t, r.Point.At(1).Was.UID, again.Point.At(1).Was.UID, "a provisioner that starts knows it, too")
+	assert.Equal(t, r.Point.At(1).Was.UID, again.Point.At(1).Was.UID, "a provisioner that starts knows it, too")
 	assert.Equal(t, uids(r.Known), uids(again.Known))
 	assert.True(t, again.Point.Scrub)
 
