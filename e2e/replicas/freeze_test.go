@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -206,9 +207,12 @@ func resume(t *testing.T, made *v1alpha1.VolumeReplica) {
 // setHooks changes the hooks of a replica.
 func setHooks(t *testing.T, made *v1alpha1.VolumeReplica, freeze, thaw, timeout string) {
 	t.Helper()
-	now := must.Get(t, objects(t).Replicas(made.Namespace), made.Name)
-	hooks(freeze, thaw, timeout)(now)
-	must.Update(t, objects(t).Replicas(made.Namespace), now)
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the provisioner writes its status meanwhile
+		now := must.Get(t, objects(t).Replicas(made.Namespace), made.Name)
+		hooks(freeze, thaw, timeout)(now)
+		_, err := objects(t).Replicas(made.Namespace).Update(t.Context(), now, metav1.UpdateOptions{})
+		return err
+	}))
 }
 
 func TestAPointWhoseFreezeFailsIsNoVersionAndTheApplicationGoesOn(t *testing.T) {
