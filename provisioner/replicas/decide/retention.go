@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -32,4 +33,15 @@ func Retained(versions []record.Version, want v1alpha1.ReplicaVersions) (wanted,
 		left--
 	}
 	return wanted, byDay
+}
+
+// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one.
+func Surplus(o Observation) (surplus []int) {
+	wanted, _ := Retained(o.Record.Sealed, o.Replica.Spec.Versions)
+	for i, version := range o.Record.Sealed {
+		if !version.Going && !wanted[i] && !slices.Contains(o.Used, version.Name) {
+			surplus = append(surplus, i)
+		}
+	}
+	return surplus
 }

@@ -104,3 +104,12 @@ func TestOneThatAClaimIsMadeOfStaysBesideThoseOfTheLastDays(t *testing.T) {
 	o.Replica.Spec.Versions, o.Used = v1alpha1.ReplicaVersions{Keep: 1, Daily: 2}, []string{"1.10", "2.12"}
 	assert.Equal(t, []int{1, 2, 4}, decide.Surplus(o))
 }
+
+func TestAVersionOfWhichNoClaimCanBeMadeIsInNobodysPlace(t *testing.T) {
+	day := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	versions := []record.Version{{Cut: day, Unready: "v0: no"}, {Cut: day.Add(time.Hour)}, {Cut: day.Add(24 * time.Hour)},
+		{Cut: day.Add(25 * time.Hour), Unready: "v3: no"}}
+	wanted, byDay := decide.Retained(versions, v1alpha1.ReplicaVersions{Keep: 1, Daily: 2})
+	assert.Equal(t, []bool{false, true, true, true}, wanted, "the newest may be used again; an older one is no more wanted")
+	assert.Equal(t, []bool{false, true, false, false}, byDay, "it makes no day")
+}
