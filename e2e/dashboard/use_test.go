@@ -160,7 +160,7 @@ func TestThePageIsUsedWithTheKeyboard(t *testing.T) {
 		page.Press("Tab", 0)
 		order = append(order, focused())
 	}
-	assert.Equal(t, []string{"Skip to clusters and volumes", "2 remote clusters1 not ready", "8 volumes1.4 TiB, used by 11 pods",
+	assert.Equal(t, []string{"Skip to clusters and volumes", "2 remote clusters1 not ready", "8 volumes1.4 TiB, used by 10 pods",
 		"1 moveunder way", "2 waitingpods and claims, with the reason", "moves-over-title", "filter", "The same as JSON"}, order)
 	assert.True(t, page.Is(`getComputedStyle(document.activeElement).outlineStyle !== "none"`), "the focus is seen")
 

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -44,6 +45,11 @@ func TestServicesAreSharedUnderOneName(t *testing.T) {
 	readyPod(t, shop, "db-0")
 	readyPod(t, shop, "db-1")
 	west.apply(t, fmt.Sprintf(ofItsOwn, shop, image))
+	// A namespace in which west's owner has something stays when home's goes.
+	t.Cleanup(func() {
+		_, err := west.try(context.Background(), "", "delete", "pod/own", "service/web", "serviceexport/web", "-n", shop, "--ignore-not-found")
+		assert.NoError(t, err)
+	})
 	west.kubectl(t, "wait", "--for=condition=Ready", "pod/own", "-n", shop, "--timeout=120s")
 	asking := []struct {
 		in  *cluster
