@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -262,7 +263,8 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	db.requireRows(t)
 
 	during(t, shop, "The volume of a replica at home is moved to west.", func() {
-		requireMoved(t, move(t, shop, "data-"+near[1], "west"))
+		done := requireMoved(t, move(t, shop, "data-"+near[1], "west"))
+		assert.Equal(t, v1alpha1.TransportDirect, done.Status.Claims[0].Transport, done.Status.Claims[0].TransportMessage)
 		db.requireTogether(t)
 		assert.Equal(t, virtualNode, readyPod(t, shop, near[1]).Spec.NodeName)
 	})

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -191,6 +192,17 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	said, code = lodestone(t, "network", "test", "west", "-n", private)
 	assert.Equal(t, 1, code)
 	assert.Contains(t, said, "it is not offloaded")
+
+	t.Log("A volume moves through it: the movers dial each other, to west and back.")
+	store := keepers{namespace: shop, name: "store", replicas: 1, spec: atHome}
+	home.apply(t, store.manifest())
+	store.unpin(t)
+	for _, cluster := range []string{"west", keys.Home} {
+		done := requireMoved(t, move(t, shop, store.claim(0), cluster))
+		claim := done.Status.Claims[0]
+		assert.Equal(t, v1alpha1.TransportDirect, claim.Transport, "to %s: %s", cluster, claim.TransportMessage)
+		store.ready(t, 1)
+	}
 
 	t.Log("Nobody else is reached, nor reaches anybody.")
 	for _, way := range []struct {

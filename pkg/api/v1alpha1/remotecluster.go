@@ -70,7 +70,7 @@ type RemoteClusterSpec struct {
 	// to the other; the pods that move a volume from
 	// one cluster to another dial each other, too, and the provisioner those there.
 	// Fabric: Lodestone's network program, which both clusters have, joins the pods
-	// of offloaded namespaces, and no others.
+	// of offloaded namespaces and those that move volumes between home and there, and no others.
 	//
 	// +optional
 	// +kubebuilder:default=Isolated

@@ -20,6 +20,8 @@ type Place struct {
 	Network v1alpha1.PodNetwork
 	// Ranges are those from which its pods have their addresses; none: they are not known.
 	Ranges remotecluster.PodRanges
+	// Translations are of its pods, as home reaches them, and HomeTranslations of pods at home, as they are reached from there.
+	Translations, HomeTranslations remotecluster.Translations
 }
 
 // PlaceOf is the place of a cluster; object is its RemoteCluster, nil for home and for one that is gone.
@@ -29,6 +31,8 @@ func PlaceOf(cluster string, object *v1alpha1.RemoteCluster) Place {
 		place.Network = object.Spec.PodNetwork
 		// What cannot be read was refused when it was written, and counts as not known.
 		place.Ranges, _ = remotecluster.ParsePodRanges(object.Spec.PodCIDRs)
+		place.Translations, _ = remotecluster.ParseTranslations(object.Spec.PodTranslations)
+		place.HomeTranslations, _ = remotecluster.ParseTranslations(object.Spec.HomePodTranslations)
 	}
 	return place
 }
@@ -40,7 +44,7 @@ func (p Place) has(ip netip.Addr, networks Networks) bool {
 	switch {
 	case p.Cluster == keys.Home:
 		return true
-	case p.Network == v1alpha1.Routed && len(p.Ranges) > 0:
+	case p.Network.Joined() && len(p.Ranges) > 0:
 		return p.Ranges.Has(ip)
 	}
 	return len(networks) > 0
@@ -85,18 +89,20 @@ func (n Networks) Of(text string) (netip.Addr, bool) {
 // Peers returns the addresses at which the mover at the source may dial the mover at the
 // target, whose pod has these IPs; why says why there are none.
 func Peers(source, target Place, ips []string, port uint16, networks Networks) (addresses []string, why string) {
-	for _, place := range []Place{source, target} {
-		if source.Cluster != target.Cluster && place.Cluster != keys.Home && place.Network != v1alpha1.Routed {
-			return nil, fmt.Sprintf("the pods of cluster %s have no addresses for other clusters (spec.podNetwork of its RemoteCluster is not %s)",
-				place.Cluster, v1alpha1.Routed)
-		}
+	across := source.Cluster != target.Cluster
+	if why := apart(source, target); across && why != "" {
+		return nil, why
 	}
 	refused := ""
 	for _, text := range ips {
+		own, _ := netip.ParseAddr(text)
+		if across {
+			text = reachedAs(source, target, text)
+		}
 		switch ip, ok := networks.Of(text); {
 		case !ok || len(addresses) == moverapi.MaxPeers:
-		case source.Cluster != target.Cluster && !target.has(ip, networks):
-			refused = ip.String()
+		case across && !target.has(own, networks):
+			refused = own.String()
 		default:
 			addresses = append(addresses, netip.AddrPortFrom(ip, port).String())
 		}
@@ -114,12 +120,48 @@ func Peers(source, target Place, ips []string, port uint16, networks Networks) (
 	return addresses, why
 }
 
+// apart says why movers of two clusters do not reach each other, empty if they may. The network fabric joins each remote cluster with home:
+// of pods that run for home in two remote clusters it lets through only those that have a pod at home, and movers have none.
+func apart(source, target Place) string {
+	for _, place := range []Place{source, target} {
+		if place.Cluster != keys.Home && !place.Network.Joined() {
+			return fmt.Sprintf("the pods of cluster %s have no addresses for other clusters (spec.podNetwork of its RemoteCluster is neither %s "+
+				"nor %s)", place.Cluster, v1alpha1.Routed, v1alpha1.Fabric)
+		}
+	}
+	if source.Cluster != keys.Home && target.Cluster != keys.Home && (source.Network == v1alpha1.Fabric || target.Network == v1alpha1.Fabric) {
+		return fmt.Sprintf("the network fabric has no movers of cluster %s reach those of cluster %s", source.Cluster, target.Cluster)
+	}
+	return ""
+}
+
+// reachedAs returns the address by which the mover at the source reaches one at the target, in another cluster, whose pod has an address;
+// empty if it does not. The network fabric carries IPv4 alone.
+func reachedAs(source, target Place, text string) string {
+	translations := target.Translations
+	if target.Cluster == keys.Home {
+		translations = source.HomeTranslations
+	}
+	if source.Network != v1alpha1.Fabric && target.Network != v1alpha1.Fabric {
+		return text
+	}
+	ip, err := netip.ParseAddr(text)
+	if err != nil || !ip.Unmap().Is4() {
+		return ""
+	}
+	address, ok := translations.Reached(ip)
+	if !ok {
+		return ""
+	}
+	return address.String()
+}
+
 // Reach returns the address at which the provisioner may dial a pod, given the address in
 // the pod's status; empty if only the cluster's API server leads there. The provisioner
 // joins such a connection with data from another cluster, so only home, whose nodes are
 // trusted, may choose where it leads. An address of a remote cluster is valid at home only
 // if somebody at home has declared that the networks are shared and which ranges the
-// cluster has, or which networks these are.
+// cluster has, or which networks these are. The provisioner's own pod is not in the network fabric.
 func Reach(place Place, text string, port uint16, networks Networks) string {
 	ip, err := netip.ParseAddr(text)
 	switch {
@@ -129,7 +171,7 @@ func Reach(place Place, text string, port uint16, networks Networks) string {
 		return netip.AddrPortFrom(ip, port).String()
 	}
 	ip, ok := networks.Of(text)
-	if !ok || !place.has(ip, networks) {
+	if !ok || !place.has(ip, networks) || place.Network == v1alpha1.Fabric && len(networks) == 0 {
 		return ""
 	}
 	return netip.AddrPortFrom(ip, port).String()

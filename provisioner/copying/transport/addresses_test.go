@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
@@ -22,6 +23,7 @@ func TestWhichClustersMoversDialEachOther(t *testing.T) {
 		return transport.Place{Cluster: "west", Network: network, Ranges: ranges}
 	}
 	east := transport.Place{Cluster: "east", Network: v1alpha1.Routed, Ranges: ranges}
+	west2 := transport.Place{Cluster: "west2", Network: v1alpha1.Fabric, Ranges: ranges}
 	for name, row := range map[string]struct {
 		source, target transport.Place
 		direct         bool
@@ -36,12 +38,14 @@ func TestWhichClustersMoversDialEachOther(t *testing.T) {
 		"between two that share those of home":    {source: west(v1alpha1.Routed), target: east, direct: true},
 		"between two of which one is apart":       {source: west(v1alpha1.Isolated), target: east},
 		"between two of which the other is apart": {source: east, target: west(v1alpha1.Isolated)},
+		"between two that the fabric joins":       {source: west(v1alpha1.Fabric), target: west2},
+		"between two of which it joins one":       {source: west(v1alpha1.Fabric), target: east},
 	} {
 		t.Run(name, func(t *testing.T) {
 			addresses, why := transport.Peers(row.source, row.target, []string{"10.1.2.3", "fd00::7"}, 8440, nil)
 			if !row.direct {
 				assert.Empty(t, addresses)
-				assert.Contains(t, why, "cluster west have no addresses for other clusters")
+				assert.Regexp(t, "cluster west have no addresses for other clusters|no movers of cluster west reach those of cluster", why)
 				return
 			}
 			assert.Equal(t, []string{"10.1.2.3:8440", "[fd00::7]:8440"}, addresses)
@@ -106,10 +110,52 @@ func TestMoversDialAClusterOnlyInItsPodRanges(t *testing.T) {
 	}
 }
 
+func TestMoversDialEachOtherThroughTheFabric(t *testing.T) {
+	translations := func(pods, as string) remotecluster.Translations {
+		return remotecluster.Translations{{PodCIDR: netip.MustParsePrefix(pods), ReachedAs: netip.MustParsePrefix(as)}}
+	}
+	listed := func(network string) transport.Networks { return transport.Networks{netip.MustParsePrefix(network)} }
+	home, west := transport.Place{Cluster: keys.Home}, transport.Place{Cluster: "west", Network: v1alpha1.Fabric, Ranges: ranges}
+	overlapping := west
+	overlapping.Translations = translations("10.1.0.0/16", "100.64.0.0/16")
+	overlapping.HomeTranslations = translations("10.1.0.0/16", "100.65.0.0/16")
+	for name, row := range map[string]struct {
+		source, target transport.Place
+		networks       transport.Networks
+		ips            []string
+		want           []string
+		why            string
+	}{
+		"to the remote cluster": {source: home, target: west, ips: []string{"10.1.2.3"}, want: []string{"10.1.2.3:8440"}},
+		"from there":            {source: west, target: home, ips: []string{"10.2.2.3"}, want: []string{"10.2.2.3:8440"}},
+		"within it, by all addresses": {source: overlapping, target: overlapping, ips: []string{"10.1.2.3", "fd00::7"},
+			want: []string{"10.1.2.3:8440", "[fd00::7]:8440"}},
+		"not by IPv6":                      {source: home, target: west, ips: []string{"fd00::7"}, why: "no address that another one may dial"},
+		"not to an address of none of its": {source: home, target: west, ips: []string{"10.2.2.3"}, why: "in none of its pod ranges"},
+		"where ranges overlap":             {source: home, target: overlapping, ips: []string{"10.1.2.3"}, want: []string{"100.64.2.3:8440"}},
+		"… and from there":                 {source: overlapping, target: home, ips: []string{"10.1.2.3"}, want: []string{"100.65.2.3:8440"}},
+		"… not to what stands for others": {source: home, target: overlapping, ips: []string{"100.64.2.3"},
+			why: "no address that another one may dial"},
+		"… in a network that is listed": {source: home, target: overlapping, networks: listed("100.64.0.0/16"), ips: []string{"10.1.2.3"},
+			want: []string{"100.64.2.3:8440"}},
+		"… not in one that is not": {source: home, target: overlapping, networks: listed("10.1.0.0/16"), ips: []string{"10.1.2.3"},
+			why: "--mover-networks"},
+		"not where its address is no pod's": {source: home, target: west, ips: hostile, why: "no address that another one may dial"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addresses, why := transport.Peers(row.source, row.target, row.ips, 8440, row.networks)
+			assert.Equal(t, row.want, addresses)
+			assert.Contains(t, why, row.why)
+			assert.Equal(t, row.why == "", why == "")
+		})
+	}
+}
+
 func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 	apart := transport.Place{Cluster: "west", Network: v1alpha1.Isolated}
 	shared := transport.Place{Cluster: "west", Network: v1alpha1.Routed, Ranges: ranges}
 	unknown := transport.Place{Cluster: "west", Network: v1alpha1.Routed}
+	fabric := transport.Place{Cluster: "west", Network: v1alpha1.Fabric, Ranges: ranges}
 	listed := transport.Networks{netip.MustParsePrefix("10.1.0.0/16")}
 	for name, row := range map[string]struct {
 		place    transport.Place
@@ -120,6 +166,7 @@ func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 		"a pod in networks that are shared":           {place: shared, ip: "10.1.2.3", want: "10.1.2.3:8440"},
 		"a pod in networks that are apart":            {place: apart, ip: "10.1.2.3"},
 		"… of a cluster of which nothing is said":     {place: transport.Place{Cluster: "west"}, ip: "10.1.2.3"},
+		"a pod that only the fabric reaches":          {place: fabric, ip: "10.1.2.3"},
 		"… and in one that is listed":                 {place: apart, networks: listed, ip: "10.1.2.3", want: "10.1.2.3:8440"},
 		"a pod in a network of none of its ranges":    {place: shared, ip: "10.2.2.3"},
 		"… of a cluster whose ranges nobody knows":    {place: unknown, ip: "10.1.2.3"},
@@ -139,9 +186,13 @@ func TestTheProvisionerDialsNoAddressThatAClusterChooses(t *testing.T) {
 
 func TestThePlaceOfAClusterIsThatOfItsRemoteCluster(t *testing.T) {
 	west := transport.PlaceOf("west", &v1alpha1.RemoteCluster{
-		Spec: v1alpha1.RemoteClusterSpec{PodNetwork: v1alpha1.Routed, PodCIDRs: []string{"10.1.0.0/16"}}})
+		Spec: v1alpha1.RemoteClusterSpec{PodNetwork: v1alpha1.Routed, PodCIDRs: []string{"10.1.0.0/16"},
+			PodTranslations:     []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "100.64.0.0/16"}},
+			HomePodTranslations: []networkv1alpha1.PodTranslation{{PodCIDR: "10.3.0.0/16", ReachedAs: "100.65.0.0/16"}}}})
 	assert.Equal(t, v1alpha1.Routed, west.Network)
 	assert.True(t, west.Ranges.Has(netip.MustParseAddr("10.1.2.3")))
 	assert.False(t, west.Ranges.Has(netip.MustParseAddr("10.2.2.3")))
+	assert.Equal(t, "100.64.0.0/16", west.Translations[0].ReachedAs.String())
+	assert.Equal(t, "100.65.0.0/16", west.HomeTranslations[0].ReachedAs.String())
 	assert.Equal(t, transport.Place{Cluster: "gone"}, transport.PlaceOf("gone", nil))
 }
