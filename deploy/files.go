@@ -5,5 +5,10 @@ import "embed"
 
 // Files are the kustomizations, and the examples from which kube-scheduler's configuration is made.
 //
-//go:embed base components remote examples/kube-scheduler-configuration-mtls.yaml examples/kube-scheduler-configuration-marked.yaml
+//go:embed base components network remote examples/kube-scheduler-configuration-mtls.yaml examples/kube-scheduler-configuration-marked.yaml
 var Files embed.FS
+
+// Examples are all examples.
+//
+//go:embed examples
+var Examples embed.FS

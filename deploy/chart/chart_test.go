@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/lodestone-storage/lodestone/deploy/changelog"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
 )
 
@@ -41,10 +43,18 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return string(output), err
 }
 
+// made is the chart, which takes some seconds.
+var made = sync.OnceValues(func() (map[string]string, error) { return contents(version, changes) })
+
+// changes are those of a changelog.
+const changes = "\n## [0.3.0] - 2026-01-01\n\n### Added\n\n- What is [new](docs/new.md).\n"
+
 func chart(t *testing.T) string {
 	t.Helper()
+	content, err := made()
+	require.NoError(t, err)
 	directory := filepath.Join(t.TempDir(), "lodestone")
-	require.NoError(t, write(directory, version))
+	require.NoError(t, write(directory, content))
 	return directory
 }
 
@@ -119,6 +129,7 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 		"provisioner": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}},
 		"extender":    {Requests: corev1.ResourceList{"cpu": resource.MustParse("2")}},
 		"webhook":     {Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}},
+		"network":     {Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}},
 	}
 	home := func(v install.Values, scheduler, certificates string, virtualNodes, monitoring bool) install.Values {
 		v.Scheduler, v.Certificates, v.Admission = scheduler, certificates, install.Policies
@@ -130,6 +141,10 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 	}
 	withWebhook := func(v install.Values) install.Values {
 		v.Admission = install.Webhook
+		return v
+	}
+	with := func(v install.Values, network, services, profiles bool) install.Values {
+		v.Network, v.Services, v.ClusterProfiles = &network, &services, &profiles
 		return v
 	}
 	marked := func(v install.Values) install.Values {
@@ -151,8 +166,15 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 		"that with a second scheduler":     {home(all, install.Second, "", true, true), "home"},
 		"a webhook":                        {withWebhook(home(all, install.Extender, install.ByJob, true, true)), "home"},
 		"a webhook and a second scheduler": {withWebhook(home(all, install.Second, install.ByCertManager, true, false)), "home"},
-		"a remote cluster":                 {base, "remote"},
-		"a remote cluster with all":        {all, "remote"},
+		"the network":                      {with(home(base, install.Extender, install.ByJob, true, false), true, false, false), "home"},
+		"services of several clusters":     {with(home(base, install.Second, "", true, false), false, true, false), "home"},
+		"profiles without virtual nodes":   {with(home(base, install.Extender, install.ByJob, false, true), false, false, true), "home"},
+		"all components": {with(withWebhook(home(all, install.Second, install.ByCertManager, true, true)), true, true, true),
+			"home"},
+		"a remote cluster":                {base, "remote"},
+		"a remote cluster with all":       {with(all, true, true, false), "remote"},
+		"a remote cluster with services":  {with(base, false, true, false), "remote"},
+		"a remote cluster with a network": {with(all, true, false, false), "remote"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want, err := install.Build(test.values, test.role == remote)
@@ -170,13 +192,81 @@ func TestTheChartIsWhatInstallApplies(t *testing.T) {
 	}
 }
 
+// TestArtifactHubIsToldWhatTheChartHas compares what Chart.yaml tells with the objects of the chart.
+func TestArtifactHubIsToldWhatTheChartHas(t *testing.T) {
+	content, err := made()
+	require.NoError(t, err)
+	var read struct{ Annotations map[string]string }
+	require.NoError(t, yaml.Unmarshal([]byte(content["Chart.yaml"]), &read))
+	annotation := func(name string, into any) {
+		require.NoError(t, yaml.UnmarshalStrict([]byte(read.Annotations["artifacthub.io/"+name]), into), name)
+	}
+	assert.Equal(t, "Apache-2.0", read.Annotations["artifacthub.io/license"])
+	assert.Equal(t, "false", read.Annotations["artifacthub.io/prerelease"])
+	assert.NotContains(t, read.Annotations, "artifacthub.io/signKey", "nobody signs it by a key")
+
+	var images []hubImage
+	annotation("images", &images)
+	var named []string
+	for _, image := range images {
+		assert.Equal(t, install.DefaultRegistry+"/"+image.Name+":"+version, image.Image)
+		named = append(named, image.Name)
+	}
+	list, err := os.ReadFile("../../deploy/components/release-images/kustomization.yaml")
+	require.NoError(t, err)
+	released := regexp.MustCompile(`/(lodestone-[a-z-]+)(?::v\S+)?\n`).FindAllStringSubmatch(string(list), -1)
+	var wanted []string
+	for _, match := range released {
+		wanted = append(wanted, match[1])
+	}
+	assert.ElementsMatch(t, wanted, named, "the images of a release")
+
+	var definitions []hubDefinition
+	annotation("crds", &definitions)
+	names := map[string]hubDefinition{}
+	for _, d := range definitions {
+		assert.NotEmpty(t, d.Description, d.Name)
+		assert.NotContains(t, d.Description, "\n", d.Name)
+		names[d.Name] = d
+	}
+	defined := regexp.MustCompile(`(?m)^  name: ([a-z]+\.(?:[a-z]+\.)?lodestone\.dev)$`)
+	for _, role := range []string{home, remote} {
+		for _, match := range defined.FindAllStringSubmatch(content["templates/"+role+".yaml"], -1) {
+			assert.Contains(t, names, match[1])
+		}
+	}
+	assert.Len(t, names, 7)
+	assert.Equal(t, "v1beta1", names["remoteclusters.lodestone.dev"].Version)
+	assert.Equal(t, "v1alpha1", names["shadowpods.remote.lodestone.dev"].Version)
+
+	var examples []map[string]any
+	annotation("crdsExamples", &examples)
+	require.NotEmpty(t, examples)
+	for _, example := range examples {
+		assert.NotEmpty(t, example["spec"], example["kind"])
+	}
+	var said []changelog.Change
+	annotation("changes", &said)
+	assert.Equal(t, []changelog.Change{{Kind: "added", Description: "What is new."}}, said)
+	var links []hubLink
+	annotation("links", &links)
+	for _, link := range links {
+		assert.Regexp(t, `^https://github\.com/lodestone-storage/lodestone`, link.URL)
+	}
+	plain, err := annotate("annotations: {}\nversion: v1", "v0.4.0", changes, nil)
+	require.NoError(t, err)
+	assert.NotContains(t, plain, "artifacthub.io/changes", "a version of which nothing is said")
+}
+
 func TestTheSchemaRefusesWhatIsWrong(t *testing.T) {
 	directory := chart(t)
 	output, err := helm(t, "lint", "--strict", directory)
 	require.NoError(t, err, output)
 	for set, says := range map[string]string{
 		"kubeSchedulerImage=kube-scheduler": "kubeSchedulerImage", "marker=1": "marker", "marker=true,scheduler=second": "marker",
-		"role=both": "role", "admission=none": "admission",
+		"role=both": "role", "admission=none": "admission", "network=1": "network", "services=1": "services",
+		"clusterProfiles=1":               "clusterProfiles",
+		"network=true,virtualNodes=false": "network", "services=true,virtualNodes=false": "services",
 		"registry=https://r": "registry", "tag=a b": "tag", "pullSecret=No": "pullSecret", "replicas=0": "replicas",
 		"replicas=many": "replicas", "scheduler=none": "scheduler", "certificates=me": "certificates", "virtualNodes=1": "virtualNodes",
 		"monitoring=no way": "monitoring", "resources.etcd.limits.cpu=1": "etcd", "resources.extender.claims=1": "claims",

@@ -24,31 +24,50 @@ var places = map[string]string{
 func main() {
 	to := flag.String("to", "bin/chart", "directory that the chart is written to, as lodestone/")
 	version := flag.String("version", "v0.0.0-dev", "version of the chart and tag of the images")
+	changes := flag.String("changelog", "CHANGELOG.md", "file that says what is new")
 	flag.Parse()
-	if err := write(filepath.Join(*to, "lodestone"), *version); err != nil {
+	if err := run(*to, *version, *changes); err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
 		os.Exit(1)
 	}
 }
 
-// write writes the chart to a directory, which it makes anew.
-func write(directory, version string) error {
+func run(to, version, file string) error {
+	changes, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read what is new: %w", err)
+	}
+	content, err := contents(version, string(changes))
+	if err != nil {
+		return err
+	}
+	return write(filepath.Join(to, "lodestone"), content)
+}
+
+// contents are the files of the chart, by their place in it. changes is what CHANGELOG.md says.
+func contents(version, changes string) (map[string]string, error) {
 	content := map[string]string{}
 	for name, place := range places {
 		file, err := files.ReadFile("files/" + name)
 		if err != nil {
-			return fmt.Errorf("read %s: %w", name, err)
+			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
 		content[place] = string(file)
 	}
-	content["Chart.yaml"] = strings.ReplaceAll(content["Chart.yaml"], "VERSION", version)
 	for _, role := range []string{home, remote} {
 		template, err := templates(role)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		content["templates/"+role+".yaml"] = template
 	}
+	var err error
+	content["Chart.yaml"], err = annotate(strings.ReplaceAll(content["Chart.yaml"], "VERSION", version), version, changes, texts(content))
+	return content, err
+}
+
+// write writes files to a directory, which it makes anew.
+func write(directory string, content map[string]string) error {
 	if err := os.RemoveAll(directory); err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/deploy/changelog"
 )
 
 // repository is where releases are published.
@@ -107,23 +109,11 @@ func (r release) check() error {
 // isFinal says whether this is neither a release candidate nor a snapshot.
 func (r release) isFinal() bool { return !strings.Contains(r.version, "-") }
 
-// notes returns the section of this version in a changelog; that of what is unreleased for a candidate or a snapshot. Links to
-// files of the tree lead to the tree of this version.
-func (r release) notes(changelog string) (string, error) {
-	title := "Unreleased"
-	if r.isFinal() {
-		title = strings.TrimPrefix(r.version, "v")
-	}
-	_, section, found := strings.Cut(changelog, "\n## ["+title+"]")
-	if !found {
-		return "", fmt.Errorf("CHANGELOG.md has no section [%s]: give what is unreleased this title, with the date", title)
-	}
-	_, section, _ = strings.Cut(section, "\n") // the date
-	section, _, _ = strings.Cut(section, "\n## [")
-	section = regexp.MustCompile(`(?m)^\[[^\]]+\]: .*$`).ReplaceAllString(section, "") // definitions of links, at the end
-	section = strings.TrimSpace(section)
-	if section == "" {
-		return "", fmt.Errorf("CHANGELOG.md says nothing under [%s]: say what is new for users", title)
+// notes returns the section of this version in a changelog. Links to files of the tree lead to the tree of this version.
+func (r release) notes(content string) (string, error) {
+	section, err := changelog.Section(content, r.version)
+	if err != nil {
+		return "", err
 	}
 	at := r.version
 	if !r.isFinal() {
@@ -150,7 +140,7 @@ func (r release) manifests(deploy string) ([]file, error) {
 			return err
 		}
 		if entry.IsDir() {
-			left := []string{"chart", "release", "overlays/kind", "overlays/kind-remote", "overlays/kind-webhook"}
+			left := []string{"changelog", "chart", "release", "overlays/kind", "overlays/kind-remote", "overlays/kind-webhook"}
 			if slices.Contains(left, filepath.ToSlash(inside)) {
 				return fs.SkipDir
 			}

@@ -3,9 +3,11 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path"
@@ -17,6 +19,10 @@ import (
 	"testing"
 	"time"
 
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdx"
+	"github.com/spdx/tools-golang/spdx/v2/common"
+	"github.com/spdx/tools-golang/spdxlib"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
@@ -207,12 +213,10 @@ func TestTheBillNamesWhatEachProgramIsMadeOf(t *testing.T) {
 	}
 	text, err := snapshot.bill(fake(t, "none"), func(file string) (string, *buildinfo.BuildInfo, error) {
 		info := &buildinfo.BuildInfo{GoVersion: "go1.2.3", Main: debug.Module{Path: "example.com/restic", Version: "v4.0.0"}, Deps: modules}
-		return "sum of " + filepath.Base(file), info, nil
+		return sumOf(filepath.Base(file)), info, nil
 	})
 	require.NoError(t, err)
-	var d spdxDocument
-	require.NoError(t, json.Unmarshal([]byte(text), &d))
-	locators := checkBill(t, d)
+	d, locators := checkBill(t, text)
 	assert.ElementsMatch(t, []string{
 		"pkg:golang/stdlib@1.2.3", "pkg:golang/example.com/a@v1.0.0%2Bincompatible", "pkg:golang/example.com/b@v2.0.0",
 		"pkg:golang/example.com/restic@v4.0.0",
@@ -222,13 +226,39 @@ func TestTheBillNamesWhatEachProgramIsMadeOf(t *testing.T) {
 	restic := slices.IndexFunc(d.Packages, func(p spdxPackage) bool { return p.ID == "SPDXRef-restic-linux-arm64" })
 	require.GreaterOrEqual(t, restic, 0)
 	assert.Equal(t, "v4.0.0", d.Packages[restic].Version)
-	assert.Equal(t, []spdxChecksum{{"SHA256", "sum of restic"}}, d.Packages[restic].Checksums)
+	assert.Equal(t, []spdxChecksum{{"SHA256", sumOf("restic")}}, d.Packages[restic].Checksums)
 	assert.Contains(t, d.Relationships, spdxRelationship{"SPDXRef-image-mover-linux-arm64", "CONTAINS", "SPDXRef-restic-linux-arm64"})
 }
 
-// checkBill checks that a document is whole, and returns the package URLs in it.
-func checkBill(t *testing.T, d spdxDocument) (locators []string) {
+func sumOf(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+
+// checkBill checks that a document is one of SPDX 2.3, as SPDX's own library reads it, and whole, and returns the package URLs in it.
+func checkBill(t *testing.T, text string) (d spdxDocument, locators []string) {
 	t.Helper()
+	read, err := spdxjson.Read(strings.NewReader(text))
+	require.NoError(t, err)
+	require.NoError(t, spdxlib.ValidateDocument(read))
+	assert.Equal(t, spdx.Version, read.SPDXVersion)
+	var again strings.Builder
+	require.NoError(t, spdxjson.Write(read, &again))
+	assert.Equal(t, fields(t, text), fields(t, again.String()), "what that library does not know is lost here")
+	for _, p := range read.Packages {
+		for _, sum := range p.PackageChecksums {
+			assert.Equal(t, common.SHA256, sum.Algorithm)
+			assert.Regexp(t, `^[0-9a-f]{64}$`, sum.Value, p.PackageName)
+		}
+		for _, ref := range p.PackageExternalReferences {
+			assert.Equal(t, common.CategoryPackageManager, ref.Category)
+			assert.Equal(t, common.TypePackageManagerPURL, ref.RefType)
+		}
+	}
+	for _, r := range read.Relationships {
+		assert.Contains(t, []string{common.TypeRelationshipDescribe, common.TypeRelationshipContains, common.TypeRelationshipDependsOn},
+			r.Relationship)
+	}
+	_, err = time.Parse("2006-01-02T15:04:05Z", read.CreationInfo.Created)
+	assert.NoError(t, err, "SPDX has times of UTC, in whole seconds")
+	require.NoError(t, json.Unmarshal([]byte(text), &d))
 	ids := map[string]bool{"SPDXRef-DOCUMENT": true}
 	for _, p := range d.Packages {
 		assert.False(t, ids[p.ID], "%s is there twice", p.ID)
@@ -251,7 +281,14 @@ func checkBill(t *testing.T, d spdxDocument) (locators []string) {
 	for _, p := range d.Packages {
 		assert.True(t, related[p.ID], "%s is part of nothing", p.ID)
 	}
-	return locators
+	return d, locators
+}
+
+// fields returns all fields of a document, with their values.
+func fields(t *testing.T, text string) (all map[string]any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(text), &all))
+	return all
 }
 
 func TestTheBundleHasEachImageForEachPlatform(t *testing.T) {

@@ -14,9 +14,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/doctor"
+	plugin "github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -75,6 +79,7 @@ func whatDoctorFinds(t *testing.T) {
 	out, _ := run(t, home, failed, "doctor")
 	assert.Contains(t, out, "are missing: ValidatingAdmissionPolicy lodestone-move-proof")
 	assert.Contains(t, out, "are not as this version makes them: ClusterRole lodestone-provisioner")
+	assert.Regexp(t, `ClusterRole lodestone-provisioner lacks [a-z ,]+, by this plugin .*; kubectl lodestone install --force-conflicts makes`, out)
 
 	const secret = "a-password-of-west-that-nobody-sees"
 	must.Kubectl(t, home, "", "create", "secret", "generic", "west", "-n", system, "--from-literal=kubeconfig="+secret)
@@ -93,6 +98,73 @@ func whatDoctorFinds(t *testing.T) {
 	_, stderr = run(t, home, done, "install", "--tag", tag, "--force-conflicts")
 	assert.Regexp(t, `1 objects made, 1 changed, \d+ as they were, 0 removed`, stderr)
 	assert.Equal(t, doctor.OK, examined(t)["manifests"].Level)
+}
+
+// TestRightsAreComparedWhoeverInstalled applies the objects of a home cluster as kubectl does, with what Helm writes on one of them. That
+// a chart has no others is for TestTheChartIsWhatInstallApplies.
+func TestRightsAreComparedWhoeverInstalled(t *testing.T) {
+	testbed.Require(t)
+	built := func(v plugin.Values) (text string) {
+		v.Registry, v.Tag, v.Scheduler, v.Certificates, v.Admission = plugin.DefaultRegistry, tag, plugin.Extender, plugin.ByJob, admission
+		v.VirtualNodes = ptr.To(true)
+		objects, err := plugin.Build(v, false)
+		require.NoError(t, err)
+		for _, object := range objects {
+			content, err := yaml.Marshal(object.Object)
+			require.NoError(t, err)
+			text += "---\n" + string(content)
+		}
+		return text
+	}
+	rights := func() (found []doctor.Finding) {
+		out, _ := run(t, west, failed, "doctor", "-o", "json")
+		var list struct{ Items []doctor.Finding }
+		require.NoError(t, json.Unmarshal([]byte(out), &list))
+		for _, finding := range list.Items {
+			if finding.Check == "rights" {
+				found = append(found, finding)
+			}
+		}
+		return found
+	}
+	found := rights()
+	require.Len(t, found, 1)
+	assert.Equal(t, doctor.OK, found[0].Level, "nothing is installed")
+
+	all := built(plugin.Values{Network: ptr.To(true)})
+	t.Cleanup(func() { must.Kubectl(t, west, all, "delete", "-f", "-", "--ignore-not-found", "--timeout=150s") })
+	must.Kubectl(t, west, all, "apply", "--server-side", "-f", "-")
+	found = rights()
+	require.Len(t, found, 1)
+	assert.Equal(t, doctor.OK, found[0].Level, found[0].Says)
+	assert.Regexp(t, `^[2-9]\d roles and bindings give`, found[0].Says)
+
+	must.Kubectl(t, west, "", "annotate", "clusterrole", "lodestone-extender", "meta.helm.sh/release-name=stone",
+		"meta.helm.sh/release-namespace=apps")
+	must.Kubectl(t, west, "", "patch", "clusterrole", "lodestone-extender", "--type=json",
+		`-p=[{"op":"replace","path":"/rules","value":[{"apiGroups":[""],"resources":["secrets"],"verbs":["list","get"]}]}]`)
+	must.Kubectl(t, west, "", "patch", "clusterrole", "lodestone-virtualnode", "--type=json",
+		`-p=[{"op":"add","path":"/rules/-","value":{"apiGroups":[""],"resources":["secrets"],"verbs":["delete"]}}]`)
+	must.Kubectl(t, west, "", "delete", "rolebinding", "lodestone-virtualnode", "-n", "lodestone-network")
+	must.Kubectl(t, west, "", "create", "clusterrole", "lodestone-virtualnode-services", "--verb=get", "--resource=pods")
+	t.Cleanup(func() { must.Kubectl(t, west, "", "delete", "clusterrole", "lodestone-virtualnode-services") })
+	found = rights()
+	require.Len(t, found, 4)
+	for i, want := range []struct {
+		level    doctor.Level
+		says, do string
+	}{
+		{doctor.Problem, `^ClusterRole lodestone-extender lacks .*list.* and watch .*, and gives get and list secrets, which it is not to, by this plugin `,
+			"helm upgrade stone -n apps "},
+		{doctor.Warning, "^ClusterRole lodestone-virtualnode gives delete secrets, which it is not to, by this plugin ", "kubectl apply --server-side"},
+		{doctor.Warning, "^ClusterRole lodestone-virtualnode-services is there, and nothing that is installed needs it$",
+			"kubectl delete clusterrole lodestone-virtualnode-services "},
+		{doctor.Problem, "^RoleBinding lodestone-network/lodestone-virtualnode is missing$", "kubectl apply --server-side"},
+	} {
+		assert.Equal(t, want.level, found[i].Level)
+		assert.Regexp(t, want.says, found[i].Says)
+		assert.Contains(t, found[i].Do, want.do)
+	}
 }
 
 // unpacked returns the files of an archive, by name.

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/mcs-api/config/crd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
@@ -133,6 +134,7 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 	t.Run("kube-scheduler of a node", kubeSchedulerOfANode)
 	t.Run("another scheduler", anotherScheduler)
 	t.Run("a webhook in place of policies", aWebhookInPlaceOfPolicies)
+	t.Run("optional components", optionalComponents)
 	t.Run("removal", removal)
 }
 
@@ -342,6 +344,7 @@ func removal(t *testing.T) {
 	}
 	left := must.Kubectl(t, home, "", "get", kinds, "-o", "name")
 	assert.NotContains(t, left, "lodestone")
+	assert.True(t, isThere(t, home, "clusterprofile", "cluster-inventory", "fleet"), "others have theirs in that namespace")
 	_, err := home.Client().RbacV1().Roles(metav1.NamespaceSystem).Get(t.Context(), "lodestone", metav1.GetOptions{})
 	assert.True(t, apierrors.IsNotFound(err))
 }
@@ -355,13 +358,28 @@ func TestARemoteClusterIsInstalledAndRemoved(t *testing.T) {
 	assert.Regexp(t, `0 objects made, 1 changed, \d+ as they were, 0 removed`, stderr)
 	assert.Contains(t, stderr, "changed Deployment lodestone-remote/lodestone-remote-agent")
 
+	for _, definition := range []string{string(crd.ServiceExportCRD), string(crd.ServiceImportCRD)} {
+		define(t, west, definition)
+	}
+	run(t, west, done, "install", "--remote", "--tag", "v9.8.8", "--network", "--services")
+	rules := must.Kubectl(t, west, "", "get", "clusterrole", "lodestone-home", "-o", "yaml")
+	assert.Contains(t, rules, "serviceimports")
+	must.Kubectl(t, west, `{apiVersion: network.lodestone.dev/v1alpha1, kind: NetworkLink, metadata: {name: home, namespace: default},
+  spec: {}}`, "create", "-f", "-")
+	_, stderr = run(t, west, refused, "install", "--remote", "--tag", "v9.8.8", "--network=false", "--services=false")
+	assert.Contains(t, stderr, "1 networks that are joined (default/home)")
+	_, stderr = run(t, west, done, "install", "--remote", "--tag", "v9.8.8", "--services=false")
+	assert.Contains(t, stderr, "changed ClusterRole lodestone-home")
+
 	must.Kubectl(t, west, `{apiVersion: remote.lodestone.dev/v1alpha1, kind: HomeCluster, metadata: {name: abc}, spec: {}}`,
 		"create", "-f", "-")
 	_, stderr = run(t, west, failed, "uninstall", "--yes")
 	assert.Contains(t, stderr, "give --remote to remove that")
 	_, stderr = run(t, west, refused, "uninstall", "--remote", "--yes")
 	assert.Contains(t, stderr, "1 home clusters (abc)")
+	assert.Contains(t, stderr, "1 networks that are joined (default/home)")
 	must.Kubectl(t, west, "", "delete", "homecluster", "abc")
+	must.Kubectl(t, west, "", "delete", "networklink", "home", "-n", "default")
 	run(t, west, done, "uninstall", "--remote", "--yes")
 	left := must.Kubectl(t, west, "", "get", "namespaces,crds,clusterroles,clusterrolebindings,validatingadmissionpolicies", "-o", "name")
 	assert.NotContains(t, left, "lodestone")

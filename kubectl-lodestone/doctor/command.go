@@ -1,5 +1,6 @@
-// Package doctor is the command doctor: it checks an installation from end to end, and writes a bundle for reports. findings.go
-// decides what is worth a line and is pure, command.go reads the cluster and prints, bundle.go writes the bundle.
+// Package doctor is the command doctor: it checks an installation from end to end, and writes a bundle for reports. findings.go,
+// installation.go and names.go decide what is worth a line and are pure, command.go reads the cluster and prints, bundle.go writes the
+// bundle.
 package doctor
 
 import (
@@ -51,7 +52,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		Use:   "doctor",
 		Short: "Check an installation from end to end",
 		Long: `Doctor checks the Lodestone of a home cluster as support would: programs and their
-versions, rights and policies, certificates, whether kube-scheduler asks the extender,
+versions, rights and policies, optional components, certificates, whether kube-scheduler asks the extender,
 classes, room, remote clusters and their virtual nodes, replicas, networks and clocks. Each finding is one
 sentence, with what to do. It changes nothing. The exit code is 1 if there is a problem.
 
@@ -158,6 +159,10 @@ func read(ctx context.Context, home *cli.Cluster) (Facts, error) {
 		}},
 		{[]string{"manifests"}, "compare objects", func() (err error) {
 			f.Managed, f.Missing, f.Differing, err = install.Compare(ctx, home)
+			return err
+		}},
+		{[]string{"rights", "components"}, "compare roles and bindings", func() (err error) {
+			f.Home, err = readInstallation(ctx, home, false)
 			return err
 		}},
 		{[]string{"admission"}, "list mutatingadmissionpolicies and mutatingwebhookconfigurations", func() error {
@@ -313,7 +318,40 @@ func readRemote(ctx context.Context, remote *cli.Cluster, f *Facts) (err error) 
 		f.Unread["agents"] = "you may not list deployments -n " + versions.AgentNamespace + " in the remote cluster"
 		return nil
 	}
-	return remote.Explain("list deployments and daemonsets of Lodestone", err)
+	if err != nil {
+		return remote.Explain("list deployments and daemonsets of Lodestone", err)
+	}
+	if f.There, err = readInstallation(ctx, remote, true); err != nil && noAnswer(err) {
+		return remote.Explain("compare roles and bindings", err)
+	} else if err != nil {
+		f.There = Installation{Unread: sentence.Short(err.Error(), longestError)}
+	}
+	return nil
+}
+
+// readInstallation reads what is installed in a cluster, and what its optional components need.
+func readInstallation(ctx context.Context, cluster *cli.Cluster, remote bool) (i Installation, err error) {
+	if i.State, err = install.Installed(ctx, cluster, remote); err != nil || !i.Found {
+		return i, err
+	}
+	if i.Compared, i.Rights, err = install.CompareRights(ctx, cluster, i.Values, remote); err != nil {
+		return i, err
+	}
+	if i.ServiceExports, err = install.ServesServices(cluster); err != nil {
+		return i, err
+	}
+	if i.ClusterProfiles, err = install.ServesProfiles(cluster); err != nil {
+		return i, err
+	}
+	if i.Corefile, err = install.Corefile(ctx, cluster); err != nil {
+		return i, err
+	}
+	nodes, err := cluster.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return i, err
+	}
+	i.Gateway = slices.ContainsFunc(nodes.Items, install.IsGateway)
+	return i, nil
 }
 
 func notFoundIsNone(err error) error {

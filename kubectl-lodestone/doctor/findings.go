@@ -52,6 +52,8 @@ type Facts struct {
 	// not there, or not as the plugin would make them.
 	Managed            bool
 	Missing, Differing []string
+	// Home is what is installed at home, There what is in the remote cluster that was named.
+	Home, There Installation
 	// Policies are Lodestone's MutatingAdmissionPolicies, Webhooks the MutatingWebhookConfigurations in their place.
 	Policies []string
 	Webhooks []registrationv1.MutatingWebhookConfiguration
@@ -82,9 +84,9 @@ var checks = []struct {
 	name  string
 	check func(Facts) []Finding
 }{
-	{"programs", programs}, {"manifests", manifests}, {"admission", admission}, {"certificates", certificates}, {"extender", extender},
-	{"classes", classes}, {"capacity", capacity}, {"clusters", clusters}, {"agents", agents}, {"replicas", replicas}, {"names", names},
-	{"networks", networks}, {"clocks", clocks},
+	{"programs", programs}, {"manifests", manifests}, {"rights", rights}, {"components", components}, {"admission", admission},
+	{"certificates", certificates}, {"extender", extender}, {"classes", classes}, {"capacity", capacity}, {"clusters", clusters},
+	{"agents", agents}, {"replicas", replicas}, {"names", names}, {"networks", networks}, {"clocks", clocks},
 }
 
 // Findings makes all checks. Each has one finding at least. It is pure.
@@ -142,7 +144,7 @@ func programs(f Facts) (found []Finding) {
 
 func manifests(f Facts) (found []Finding) {
 	if !f.Managed {
-		return []Finding{{Level: Warning, Says: "rights and policies were not compared, because kubectl lodestone install did not make them",
+		return []Finding{{Level: Warning, Says: "policies and programs were not compared, because kubectl lodestone install did not make them",
 			Do: "have what made them apply the manifests of this version again"}}
 	}
 	add := func(what string, names []string) {

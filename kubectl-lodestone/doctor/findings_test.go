@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/install"
 	versions "github.com/lodestone-storage/lodestone/kubectl-lodestone/version"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -70,7 +71,9 @@ func sound(t *testing.T) Facts {
 	}
 	return Facts{
 		Now: now, Server: now, Plugin: "v0.1.0", Managed: true,
-		Programs:     []versions.Program{{Name: "lodestone-provisioner", Version: "v0.1.0", Ready: 2, Replicas: 2}},
+		Programs: []versions.Program{{Name: "lodestone-provisioner", Version: "v0.1.0", Ready: 2, Replicas: 2}},
+		Home: Installation{State: install.State{Found: true, Recorded: true}, Compared: 30, ServiceExports: true, ClusterProfiles: true,
+			Corefile: "rewrite stop name regex clusterset", Gateway: true},
 		Policies:     []string{"lodestone-move-gate"},
 		Confining:    []string{"lodestone-virtual-volumes"},
 		Schedulers:   []corev1.Pod{scheduler("kube-scheduler", "--leader-elect=true")},
@@ -84,6 +87,30 @@ func sound(t *testing.T) Facts {
 			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}},
 		Leases: []coordinationv1.Lease{lease(now.Add(-5 * time.Second))},
 	}
+}
+
+// differs has a right at home that differs.
+func differs(d install.Difference) func(*Facts) {
+	return func(f *Facts) { f.Home.Rights = []install.Difference{d} }
+}
+
+// TestTheRemedySuitsWhoInstalled has a command for each way in which roles came into a cluster.
+func TestTheRemedySuitsWhoInstalled(t *testing.T) {
+	lacks := install.Difference{Object: "ClusterRole x", Lacks: []string{"get pods"}}
+	ofHelm, unused := lacks, install.Difference{Object: "RoleBinding n/x", Unused: true}
+	ofHelm.Release = "lodestone -n default"
+	recorded := Installation{State: install.State{Recorded: true}}
+	assert.Contains(t, side{Installation: recorded}.remedy(lacks), "kubectl lodestone install --force-conflicts")
+	assert.Contains(t, side{Installation: recorded, flag: " --remote"}.remedy(lacks), "kubectl lodestone install --remote --force-conflicts")
+	assert.Contains(t, side{}.remedy(ofHelm), "helm upgrade lodestone -n default")
+	assert.Contains(t, side{}.remedy(lacks), "kubectl apply --server-side")
+	assert.Contains(t, side{}.remedy(unused), "kubectl delete rolebinding x -n n")
+}
+
+func TestComponentsThatHaveWhatTheyNeedAreSound(t *testing.T) {
+	f := sound(t)
+	f.Home.Values = install.Values{Network: ptr.To(true), Services: ptr.To(true), ClusterProfiles: ptr.To(true)}
+	assert.Equal(t, ok("what is installed has what it needs: network, services, cluster-profiles"), components(f))
 }
 
 func webhook(trusted []byte) []registrationv1.MutatingWebhookConfiguration {
@@ -128,7 +155,35 @@ func TestEachFaultIsFound(t *testing.T) {
 		"a program does not run": {func(f *Facts) { f.Programs[0].Ready = 1 }, "programs", Problem, "1 of 2 pods of lodestone-provisioner"},
 		"another version":        {func(f *Facts) { f.Programs[0].Version = "v0.0.9" }, "programs", Warning, "lodestone-provisioner v0.0.9"},
 		"made by others":         {func(f *Facts) { f.Managed = false }, "manifests", Warning, "were not compared"},
-		"a policy is gone":       {func(f *Facts) { f.Missing = []string{"Policy p"} }, "manifests", Problem, "missing: Policy p"},
+		"a role that is missing": {differs(install.Difference{Object: "ClusterRole lodestone-extender", Absent: true}), "rights", Problem,
+			"ClusterRole lodestone-extender is missing"},
+		"a role that gives less": {differs(install.Difference{Object: "Role kube-system/lodestone", Lacks: []string{"get secrets"}}), "rights",
+			Problem, "Role kube-system/lodestone lacks get secrets, by this plugin v0.1.0"},
+		"a role that gives more": {differs(install.Difference{Object: "ClusterRole x", More: []string{"list secrets"}}), "rights", Warning,
+			"ClusterRole x gives list secrets, which it is not to"},
+		"a role that nobody needs": {differs(install.Difference{Object: "ClusterRole x", Unused: true}), "rights", Warning,
+			"ClusterRole x is there, and nothing that is installed needs it"},
+		"a role there that gives less": {func(f *Facts) {
+			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Version: "v0.1.0", Ready: 2, Replicas: 2}}
+			f.There.Rights = []install.Difference{{Object: "ClusterRole lodestone-home", Lacks: []string{"get pods"}}}
+		}, "rights", Problem, "ClusterRole lodestone-home in the remote cluster lacks get pods"},
+		"roles there that are not read": {func(f *Facts) {
+			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Version: "v0.1.0", Ready: 2, Replicas: 2}}
+			f.There.Unread = "you may not"
+		}, "rights", Warning, "nothing was compared in the remote cluster: you may not"},
+		"a network without gateways": {func(f *Facts) { f.Home.Values.Network, f.Home.Gateway = ptr.To(true), false }, "components", Problem,
+			"no node is a gateway of the network"},
+		"services without definitions": {func(f *Facts) { f.Home.Values.Services, f.Home.ServiceExports = ptr.To(true), false },
+			"components", Problem, "serves no ServiceExports"},
+		"services without names": {func(f *Facts) { f.Home.Values.Services, f.Home.Corefile = ptr.To(true), ".:53 {}" }, "components", Warning,
+			"CoreDNS has no lines for names below clusterset.local"},
+		"profiles without their definition": {func(f *Facts) { f.Home.Values.ClusterProfiles, f.Home.ClusterProfiles = ptr.To(true), false },
+			"components", Problem, "the API server serves none"},
+		"a network there without gateways": {func(f *Facts) {
+			f.Remote = []versions.Program{{Name: "lodestone-remote-agent", Version: "v0.1.0", Ready: 2, Replicas: 2}}
+			f.There.Values.Network = ptr.To(true)
+		}, "components", Problem, "no node is a gateway of the network in the remote cluster"},
+		"a policy is gone": {func(f *Facts) { f.Missing = []string{"Policy p"} }, "manifests", Problem, "missing: Policy p"},
 		"a right was changed": {func(f *Facts) { f.Differing = []string{"Role r"} }, "manifests", Problem,
 			"not as this version makes them: Role r"},
 		"no gate": {func(f *Facts) { f.Policies = []string{"lodestone-tolerations"} }, "admission", Problem, "so moves refuse"},

@@ -92,7 +92,7 @@ func phases(objects []*unstructured.Unstructured, agentRuns bool) [][]*unstructu
 		switch kind := object.GetKind(); {
 		case agentRuns && object.GetLabels()["app.kubernetes.io/component"] == "remote-agent":
 			agent = append(agent, object)
-		case kind == "Deployment", kind == "Job", kind == "CronJob":
+		case rolls(kind), kind == "Job", kind == "CronJob":
 			workloads = append(workloads, object)
 		default:
 			first = append(first, object)
@@ -245,19 +245,22 @@ func (t *target) awaitGone(ctx context.Context, r reference) error {
 	})
 }
 
-// awaitPrograms waits until the pods of a Deployment are those that it asks for.
+// rolls says that objects of a kind have pods that are to run, and are renewed.
+func rolls(kind string) bool { return kind == "Deployment" || kind == "DaemonSet" }
+
+// awaitPrograms waits until the pods of a Deployment or a DaemonSet are those that it asks for.
 func (t *target) awaitPrograms(ctx context.Context, object *unstructured.Unstructured) error {
-	namespace, name := object.GetNamespace(), object.GetName()
-	return t.Await(ctx, "Deployment "+namespace+"/"+name, func(ctx context.Context) (string, bool, error) {
-		deployment, err := t.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	r := referenceTo(object)
+	namespace := r.namespace
+	return t.Await(ctx, r.String(), func(ctx context.Context) (string, bool, error) {
+		state, selecting, err := t.progress(ctx, r)
 		if err != nil {
-			return "", false, t.Explain("get deployment "+name+" -n "+namespace, err)
+			return "", false, t.Explain("get "+r.String(), err)
 		}
-		state, done := rollout(deployment)
-		if done {
+		if state == "" {
 			return "", true, nil
 		}
-		selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+		selector, err := metav1.LabelSelectorAsSelector(selecting)
 		if err != nil {
 			return state, false, nil //nolint:nilerr // the pods would only say more
 		}
@@ -270,6 +273,35 @@ func (t *target) awaitPrograms(ctx context.Context, object *unstructured.Unstruc
 		}
 		return state, false, nil
 	})
+}
+
+// progress says how far a Deployment or a DaemonSet is, empty if all its pods are new and run, and which pods are its.
+func (t *target) progress(ctx context.Context, r reference) (state string, pods *metav1.LabelSelector, err error) {
+	if r.kind.Kind == "DaemonSet" {
+		daemonSet, err := t.Client.AppsV1().DaemonSets(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
+		if err != nil {
+			return "", nil, err
+		}
+		return rolloutOnNodes(daemonSet), daemonSet.Spec.Selector, nil
+	}
+	deployment, err := t.Client.AppsV1().Deployments(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
+	if err != nil {
+		return "", nil, err
+	}
+	state, _ = rollout(deployment)
+	return state, deployment.Spec.Selector, nil
+}
+
+// rolloutOnNodes says how far a DaemonSet is; empty once a new pod is available on each of its nodes. It is pure.
+func rolloutOnNodes(daemonSet *appsv1.DaemonSet) string {
+	status := daemonSet.Status
+	if status.ObservedGeneration < daemonSet.Generation {
+		return "it is not seen yet"
+	}
+	if ready := min(status.UpdatedNumberScheduled, status.NumberAvailable); ready < status.DesiredNumberScheduled {
+		return fmt.Sprintf("it is ready on %d of %d nodes", ready, status.DesiredNumberScheduled)
+	}
+	return ""
 }
 
 // rollout says how far a Deployment is, and whether all its pods are new and available. It is pure.

@@ -1,8 +1,8 @@
 // Package install has the commands install and uninstall. command.go has the flags and the order of an installation, platform.go
 // and values.go decide what is installed and are pure, manifests.go makes objects of that with the manifests of deploy/, apply.go
-// brings them into a cluster, record.go is what one run leaves for the next, scheduler.go connects kube-scheduler with the
-// extender, marker.go has it ask about no more pods than it must,
-// kubeadm.go keeps that through upgrades, and uninstall.go removes all of it.
+// brings them into a cluster, components.go has what the optional ones need and what keeps them from being taken away, record.go is
+// what one run leaves for the next, rights.go compares roles for doctor, scheduler.go connects kube-scheduler with the extender,
+// marker.go has it ask about no more pods than it must, kubeadm.go keeps that through upgrades, and uninstall.go removes all of it.
 package install
 
 import (
@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // Namespaces in which the programs run.
@@ -62,7 +63,7 @@ type Options struct {
 func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	o := &Options{DryRun: "none", NodeRoot: "/", Timeout: 5 * time.Minute}
 	var replicas int32
-	var virtualNodes, monitoring bool
+	var virtualNodes, monitoring, network, services, clusterProfiles bool
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install or upgrade Lodestone in a cluster",
@@ -82,14 +83,21 @@ GitOps tools and kubectl apply -k can take over.`,
   # Images of a registry of your own
   kubectl lodestone install --registry registry.example.com/lodestone --tag v0.1.0 --pull-secret registry
 
+  # With the network fabric and shared Services, in both clusters
+  kubectl lodestone install --context west --remote --network --services
+  kubectl lodestone install --context home --network --services
+
   # For GitOps
   kubectl lodestone install --dry-run=client -o yaml > kustomization.yaml`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for flag, into := range map[string]func(){
-				"replicas":      func() { o.Values.Replicas = &replicas },
-				"virtual-nodes": func() { o.Values.VirtualNodes = &virtualNodes },
-				"monitoring":    func() { o.Values.Monitoring = &monitoring },
+				"replicas":         func() { o.Values.Replicas = &replicas },
+				"virtual-nodes":    func() { o.Values.VirtualNodes = &virtualNodes },
+				"monitoring":       func() { o.Values.Monitoring = &monitoring },
+				"network":          func() { o.Values.Network = &network },
+				"services":         func() { o.Values.Services = &services },
+				"cluster-profiles": func() { o.Values.ClusterProfiles = &clusterProfiles },
 			} {
 				if cmd.Flags().Changed(flag) {
 					into()
@@ -130,6 +138,12 @@ GitOps tools and kubectl apply -k can take over.`,
 	f.StringVar(&o.Values.Certificates, "certificates", "", "who makes the extender's certificates: job or cert-manager; default: job")
 	f.BoolVar(&virtualNodes, "virtual-nodes", true, "install Lodestone's virtual nodes; default: unless others provide such nodes")
 	f.BoolVar(&monitoring, "monitoring", false, "install a dashboard and alerts for the Prometheus Operator")
+	f.BoolVar(&network, "network", false, "install the network fabric, a pod with NET_ADMIN in the network of each node; "+
+		"false takes it away")
+	f.BoolVar(&services, "services", false, "install what shares Services between clusters; the definitions of the Multi-Cluster Services "+
+		"API must be there; false takes it away")
+	f.BoolVar(&clusterProfiles, "cluster-profiles", false, "show remote clusters as ClusterProfiles, whose definition must be there; "+
+		"false takes that away")
 	f.StringVar(&o.DryRun, "dry-run", o.DryRun, "client: print what would be installed and change nothing")
 	f.StringVarP(&o.Output, "output", "o", "", "with --dry-run, yaml: print a kustomization")
 	f.BoolVar(&o.Force, "force-conflicts", false, "set also fields that somebody else has set to another value")
@@ -161,14 +175,14 @@ func (o *Options) complete(cmd *cobra.Command) error {
 	if !o.ConfigureOnNode && cmd.Flags().Changed("node-root") {
 		return cli.Misuse("--node-root is for --configure-scheduler: give that, too, or leave --node-root out")
 	}
-	for _, home := range []string{"scheduler", "certificates", "virtual-nodes", "monitoring"} {
+	for _, home := range []string{"scheduler", "certificates", "virtual-nodes", "monitoring", "cluster-profiles"} {
 		if o.Remote && cmd.Flags().Changed(home) {
 			return cli.Misuse("--%s is for home clusters: leave it out, or --remote", home)
 		}
 	}
 	if o.ConfigureOnNode {
 		for _, other := range []string{"remote", "values", "registry", "tag", "pull-secret", "node-selector", "replicas", "scheduler",
-			"certificates", "virtual-nodes", "monitoring", "dry-run", "force-conflicts"} {
+			"certificates", "virtual-nodes", "monitoring", "network", "services", "cluster-profiles", "dry-run", "force-conflicts"} {
 			if cmd.Flags().Changed(other) {
 				return cli.Misuse("--configure-scheduler installs nothing: leave --%s out, and install first", other)
 			}
@@ -223,6 +237,9 @@ func (i *installing) run(ctx context.Context) error {
 		}
 		return i.printKustomization(values)
 	}
+	if err := i.mayTakeAway(ctx, last.values, values); err != nil {
+		return err
+	}
 	i.printPlan(values, facts, last, notes)
 	if i.DryRun == "client" {
 		return nil
@@ -275,8 +292,10 @@ func (i *installing) observe(ctx context.Context) (facts Facts, err error) {
 	if facts.Mutating, err = i.Serves(admission, "mutatingadmissionpolicies"); err != nil {
 		return facts, err
 	}
-	facts.Validating, err = i.Serves(admission, "validatingadmissionpolicies")
-	return facts, err
+	if facts.Validating, err = i.Serves(admission, "validatingadmissionpolicies"); err != nil {
+		return facts, err
+	}
+	return facts, i.observeForComponents(ctx, &facts)
 }
 
 // apply brings the objects into the cluster, removes those that an earlier run has made and that are wanted no more, and waits
@@ -327,7 +346,7 @@ func (i *installing) apply(ctx context.Context, objects []*unstructured.Unstruct
 			}
 		}
 		for _, object := range phase {
-			if object.GetKind() == "Deployment" {
+			if rolls(object.GetKind()) {
 				if err := i.awaitPrograms(ctx, object); err != nil {
 					return err
 				}
@@ -335,6 +354,12 @@ func (i *installing) apply(ctx context.Context, objects []*unstructured.Unstruct
 		}
 	}
 	old := removable(last.objects, wanted)
+	if slices.ContainsFunc(old, func(r reference) bool { return r.namespace == inventoryNamespace }) {
+		// Before the rights, so that a run that ends here is made up for by the next one.
+		if err := i.removeProfiles(ctx); err != nil {
+			return err
+		}
+	}
 	for _, r := range slices.Backward(old) {
 		if err := i.remove(ctx, r); err != nil {
 			return err
@@ -407,6 +432,16 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 		if *v.Monitoring {
 			row("monitoring", "dashboard and alerts")
 		}
+	}
+	if ptr.Deref(v.Network, false) {
+		row("network", "a pod with NET_ADMIN in the network of each node, in namespace "+keys.NetworkNamespace+
+			", which Pod Security calls privileged")
+	}
+	if ptr.Deref(v.Services, false) {
+		row("services", "those that ServiceExports name are shared between clusters")
+	}
+	if ptr.Deref(v.ClusterProfiles, false) {
+		row("profiles", "remote clusters are shown as ClusterProfiles, in namespace "+inventoryNamespace)
 	}
 	if ptr.Deref(v.Marker, false) {
 		row("marker", "yes: kube-scheduler need not ask about pods without claims")

@@ -201,11 +201,18 @@ func TestWhatCannotBeInstalledIsRefusedInWords(t *testing.T) {
 	}{
 		"policies before 1.36": {given: Values{Admission: Policies}, change: func(f *Facts) { f.Mutating = false },
 			want: "so that a webhook does their work"},
-		"home before 1.30":          {change: func(f *Facts) { f.Validating = false }, want: "no ValidatingAdmissionPolicies"},
-		"remote before 1.30":        {change: func(f *Facts) { f.Validating = false }, remote: true, want: "no ValidatingAdmissionPolicies"},
-		"constraints of nobody":     {given: Values{OpenShift: ptr.To(true)}, want: "serves no SecurityContextConstraints"},
-		"certificates of nobody":    {given: Values{Certificates: ByCertManager}, want: "cert-manager is not installed"},
-		"monitoring by nobody":      {given: Values{Monitoring: ptr.To(true)}, want: "Prometheus Operator is not installed"},
+		"home before 1.30":       {change: func(f *Facts) { f.Validating = false }, want: "no ValidatingAdmissionPolicies"},
+		"remote before 1.30":     {change: func(f *Facts) { f.Validating = false }, remote: true, want: "no ValidatingAdmissionPolicies"},
+		"constraints of nobody":  {given: Values{OpenShift: ptr.To(true)}, want: "serves no SecurityContextConstraints"},
+		"certificates of nobody": {given: Values{Certificates: ByCertManager}, want: "cert-manager is not installed"},
+		"monitoring by nobody":   {given: Values{Monitoring: ptr.To(true)}, want: "Prometheus Operator is not installed"},
+		"the network without nodes": {given: Values{Network: ptr.To(true), VirtualNodes: ptr.To(false)},
+			want: "give --network=false to take it away"},
+		"services without nodes": {given: Values{Services: ptr.To(true), VirtualNodes: ptr.To(false)}, want: "give --services=false"},
+		"services of nobody":     {given: Values{Services: ptr.To(true)}, want: "serve ServiceExports of multicluster.x-k8s.io/v1beta1"},
+		"services of nobody there": {given: Values{Services: ptr.To(true)}, remote: true,
+			want: "does not serve ServiceExports of multicluster.x-k8s.io/v1beta1"},
+		"profiles of nobody":        {given: Values{ClusterProfiles: ptr.To(true)}, want: "does not serve ClusterProfiles"},
 		"a version that names none": {given: Values{Scheduler: Second}, change: func(f *Facts) { f.Version = "main" }, want: "names no version"},
 	} {
 		facts := kubeadm()
@@ -217,6 +224,67 @@ func TestWhatCannotBeInstalledIsRefusedInWords(t *testing.T) {
 	}
 	_, _, err := Choose(Values{}, Values{}, kubeadm(), false, "v0.0.0-dev.abc")
 	assert.ErrorContains(t, err, "say which images to take")
+}
+
+func TestWhatComponentsTakeIsSaid(t *testing.T) {
+	all := Values{Network: ptr.To(true), Services: ptr.To(true), ClusterProfiles: ptr.To(true)}
+	facts := kubeadm()
+	facts.ServiceExports, facts.ClusterProfiles = true, true
+	v, notes, err := Choose(all, Values{}, facts, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.True(t, *v.Network && *v.Services && *v.ClusterProfiles)
+	require.Len(t, notes, 2)
+	assert.Contains(t, notes[0], "kubectl label node NODE lodestone.dev/gateway=enabled")
+	assert.Contains(t, notes[1], "docs/services.md#names")
+
+	gateway := facts
+	gateway.Nodes = []corev1.Node{node("", map[string]string{keys.Gateway: keys.GatewayEnabled})}
+	gateway.Corefile = ".:53 {\n  rewrite stop name regex ^(.*)\\.svc\\.clusterset\\.local\\.$ mcs-{1}\n}"
+	_, notes, err = Choose(all, Values{}, gateway, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Empty(t, notes)
+	gateway.Groups = []string{constraints}
+	_, notes, err = Choose(all, Values{}, gateway, false, "v0.2.0")
+	require.NoError(t, err)
+	assert.Contains(t, notes[0], "no SecurityContextConstraints of Lodestone's admit the network program")
+
+	later, _, err := Choose(Values{Services: ptr.To(false)}, v, facts, false, "v0.2.1")
+	require.NoError(t, err)
+	assert.True(t, *later.Network && *later.ClusterProfiles, "what was chosen stays")
+	assert.False(t, *later.Services)
+	there, notes, err := Choose(all, Values{}, facts, true, "v0.2.0")
+	require.NoError(t, err)
+	assert.True(t, *there.Network && *there.Services)
+	assert.Nil(t, there.ClusterProfiles, "an agent shows no clusters")
+	assert.Len(t, notes, 2, "a remote cluster has gateways and names, too")
+}
+
+func TestWhoFindsNamesOfSharedServices(t *testing.T) {
+	for corefile, finds := range map[string]bool{
+		"": false, ".:53 {\n  kubernetes cluster.local\n}": false, "rewrite name a.example.com b": false,
+		"# rewrite stop name regex clusterset": false, "rewrite stop name regex ^x\\.clusterset\\.local\\.$ y": true,
+		"clusterset.local {\n  multicluster clusterset.local\n}": true,
+	} {
+		assert.Equal(t, finds, FindsShared(corefile), corefile)
+	}
+}
+
+func TestANetworkRunsWhenItIsOnAllNodes(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*appsv1.DaemonSet)
+		want   string
+	}{
+		"all":                     {func(*appsv1.DaemonSet) {}, ""},
+		"not seen yet":            {func(d *appsv1.DaemonSet) { d.Status.ObservedGeneration = 1 }, "it is not seen yet"},
+		"one is old":              {func(d *appsv1.DaemonSet) { d.Status.UpdatedNumberScheduled = 2 }, "it is ready on 2 of 3 nodes"},
+		"one is not available":    {func(d *appsv1.DaemonSet) { d.Status.NumberAvailable = 1 }, "it is ready on 1 of 3 nodes"},
+		"there is no node for it": {func(d *appsv1.DaemonSet) { d.Status = appsv1.DaemonSetStatus{ObservedGeneration: 2} }, ""},
+	} {
+		d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: appsv1.DaemonSetStatus{ObservedGeneration: 2,
+			DesiredNumberScheduled: 3, UpdatedNumberScheduled: 3, NumberAvailable: 3}}
+		row.change(d)
+		assert.Equal(t, row.want, rolloutOnNodes(d), name)
+	}
 }
 
 func TestVersionsOfReleases(t *testing.T) {

@@ -29,34 +29,38 @@ func inRepository(ref string) func(folder string) string {
 // Kustomization is what is installed, in words of kustomize. at says where a folder of deploy/ is. It is pure.
 func Kustomization(v Values, remote bool, at func(folder string) string) (types.Kustomization, error) {
 	k := types.Kustomization{TypeMeta: types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind}}
-	programs := []string{"remote-agent"}
-	openShift := ptr.Deref(v.OpenShift, false)
-	if remote {
-		k.Resources = []string{at("remote")}
-		if openShift {
-			k.Components = []string{at("components/openshift-remote")}
-		}
-	} else {
-		k.Resources = []string{at("base")}
-		for _, component := range []struct {
-			wanted bool
-			folder string
-		}{
+	type component struct {
+		wanted bool
+		folder string
+	}
+	openShift, network, services := ptr.Deref(v.OpenShift, false), ptr.Deref(v.Network, false), ptr.Deref(v.Services, false)
+	base, programs, components := "remote", []string{"remote-agent"}, []component{
+		{openShift, "openshift-remote"}, {network, "network-remote"}, {services, "services-remote"},
+	}
+	if !remote {
+		base, programs, components = "base", []string{"extender", "provisioner", "virtualnode"}, []component{
 			{v.Scheduler == Second, "second-scheduler"},
 			{v.Certificates == ByJob, "mtls"},
 			{ptr.Deref(v.VirtualNodes, false), "virtual-node"},
+			{network, "network"},
+			{services, "services"},
+			{ptr.Deref(v.ClusterProfiles, false), "cluster-profiles"},
 			{ptr.Deref(v.Monitoring, false), "monitoring"},
 			{openShift, "openshift"},
 			{ptr.Deref(v.Marker, false), "managed-resources"},
 			// Behind those whose policies it replaces, and before cert-manager, which is told of what it makes.
 			{v.Admission == Webhook, "webhook"},
 			{v.Certificates == ByCertManager, "mtls-cert-manager"},
-		} {
-			if component.wanted {
-				k.Components = append(k.Components, at("components/"+component.folder))
-			}
 		}
-		programs = []string{"extender", "provisioner", "virtualnode"}
+	}
+	k.Resources = []string{at(base)}
+	for _, component := range components {
+		if component.wanted {
+			k.Components = append(k.Components, at("components/"+component.folder))
+		}
+	}
+	if network {
+		programs = append(programs, "network")
 	}
 	for _, program := range programs {
 		k.Images = append(k.Images, types.Image{Name: "lodestone-" + program, NewName: v.Registry + "/lodestone-" + program, NewTag: v.Tag})
@@ -82,12 +86,13 @@ func patchesOf(v Values, remote bool) (patches []types.Patch, err error) {
 	}
 	if !remote {
 		// The mover is the image of no pod here: the provisioner makes its pods.
-		add("Deployment", "lodestone-provisioner", containerPatch("lodestone-provisioner", map[string]any{
+		add("Deployment", "lodestone-provisioner", containerPatch("Deployment", "lodestone-provisioner", map[string]any{
 			"name": "provisioner", "env": []any{map[string]any{"name": "MOVER_IMAGE", "value": v.Registry + "/lodestone-mover:" + v.Tag}},
 		}))
 	}
 	for _, kind := range []struct{ name, pod string }{
-		{"Deployment", "/spec/template/spec"}, {"Job", "/spec/template/spec"}, {"CronJob", "/spec/jobTemplate/spec/template/spec"},
+		{"Deployment", "/spec/template/spec"}, {"DaemonSet", "/spec/template/spec"}, {"Job", "/spec/template/spec"},
+		{"CronJob", "/spec/jobTemplate/spec/template/spec"},
 	} {
 		var operations []map[string]any
 		operation := func(path string, value any) {
@@ -96,7 +101,7 @@ func patchesOf(v Values, remote bool) (patches []types.Patch, err error) {
 		if v.PullSecret != "" {
 			operation(kind.pod+"/imagePullSecrets", []any{map[string]any{"name": v.PullSecret}})
 		}
-		if len(v.NodeSelector) > 0 {
+		if len(v.NodeSelector) > 0 && kind.name != "DaemonSet" { // what each node needs is on each
 			operation(kind.pod+"/nodeSelector", v.NodeSelector)
 		}
 		if v.Replicas != nil && kind.name == "Deployment" {
@@ -108,31 +113,33 @@ func patchesOf(v Values, remote bool) (patches []types.Patch, err error) {
 	}
 	for _, name := range names {
 		if resources, given := v.Resources[name]; given {
-			deployment, container := v.containerOf(name)
-			add("Deployment", deployment, containerPatch(deployment, map[string]any{"name": container, "resources": only(resources)}))
+			kind, workload, container := v.containerOf(name)
+			add(kind, workload, containerPatch(kind, workload, map[string]any{"name": container, "resources": only(resources)}))
 		}
 	}
 	return patches, err
 }
 
-// containerOf returns in which Deployment and container a program runs.
-func (v Values) containerOf(program string) (deployment, container string) {
+// containerOf returns in which Deployment or DaemonSet, and in which container of it, a program runs.
+func (v Values) containerOf(program string) (kind, workload, container string) {
 	switch {
 	case program == "scheduler":
-		return "lodestone-scheduler", "kube-scheduler"
+		return "Deployment", "lodestone-scheduler", "kube-scheduler"
 	case program == "extender" && v.Scheduler == Second:
-		return "lodestone-scheduler", "extender"
+		return "Deployment", "lodestone-scheduler", "extender"
 	case program == "remote-agent":
-		return "lodestone-remote-agent", "agent"
+		return "Deployment", "lodestone-remote-agent", "agent"
+	case program == "network":
+		return "DaemonSet", "lodestone-network", "network"
 	}
-	return "lodestone-" + program, program
+	return "Deployment", "lodestone-" + program, program
 }
 
-// ProgramOf returns which of the programs that can be given resources runs in a container; false if none does.
-func ProgramOf(deployment, container string) (program string, ok bool) {
+// ProgramOf returns which of the programs that can be given resources runs in a container of a Deployment or DaemonSet; false if none does.
+func ProgramOf(kind, workload, container string) (program string, ok bool) {
 	for _, v := range []Values{{Scheduler: Extender}, {Scheduler: Second}} {
 		for _, name := range names {
-			if d, c := v.containerOf(name); d == deployment && c == container {
+			if k, w, c := v.containerOf(name); k == kind && w == workload && c == container {
 				return name, true
 			}
 		}
@@ -140,9 +147,9 @@ func ProgramOf(deployment, container string) (program string, ok bool) {
 	return "", false
 }
 
-func containerPatch(deployment string, container map[string]any) any {
+func containerPatch(kind, workload string, container map[string]any) any {
 	return map[string]any{
-		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": deployment},
+		"apiVersion": "apps/v1", "kind": kind, "metadata": map[string]any{"name": workload},
 		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{container}}}},
 	}
 }

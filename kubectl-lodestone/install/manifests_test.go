@@ -2,6 +2,7 @@ package install
 
 import (
 	_ "embed"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -144,6 +145,65 @@ func TestARemoteClusterGetsTheAgentAlone(t *testing.T) {
 	}
 }
 
+// namesOfKind lists the objects of a kind.
+func namesOfKind(objects []*unstructured.Unstructured, kind string) (all []string) {
+	for _, o := range objects {
+		if o.GetKind() == kind {
+			all = append(all, o.GetName())
+		}
+	}
+	return all
+}
+
+func TestOptionalComponentsAreThereWhereTheyAreWanted(t *testing.T) {
+	build := func(v Values, remote bool) []*unstructured.Unstructured {
+		v.Registry, v.Tag, v.PullSecret, v.NodeSelector = "r.example.com", "v0.2.0", "pull", map[string]string{"pool": "system"}
+		if !remote {
+			v.Scheduler, v.Certificates, v.Admission, v.VirtualNodes = Extender, ByJob, Policies, ptr.To(true)
+		}
+		objects, err := Build(v, remote)
+		require.NoError(t, err)
+		return objects
+	}
+	argumentsOf := func(objects []*unstructured.Unstructured, deployment, name string) any {
+		c, _ := container(t, objects, deployment, name)
+		return c["args"]
+	}
+	rules := func(objects []*unstructured.Unstructured, role string) string {
+		return fmt.Sprint(find(t, objects, "ClusterRole", role)["rules"])
+	}
+	for _, remote := range []bool{false, true} {
+		none := build(Values{}, remote)
+		assert.Equal(t, none, build(Values{Network: ptr.To(false), Services: ptr.To(false), ClusterProfiles: ptr.To(false)}, remote))
+		assert.NotContains(t, fmt.Sprint(none), "lodestone-network/lodestone-network")
+
+		network := build(Values{Network: ptr.To(true), Resources: map[string]corev1.ResourceRequirements{
+			"network": {Limits: corev1.ResourceList{"memory": resource.MustParse("2Gi")}}}}, remote)
+		pod, _, err := unstructured.NestedMap(find(t, network, "DaemonSet", "lodestone-network"), "spec", "template", "spec")
+		require.NoError(t, err)
+		program := pod["containers"].([]any)[0].(map[string]any)
+		assert.Equal(t, "r.example.com/lodestone-network:v0.2.0", program["image"])
+		assert.Equal(t, "2Gi", program["resources"].(map[string]any)["limits"].(map[string]any)["memory"])
+		assert.Equal(t, remote, slices.Contains(program["args"].([]any), any("--tenants")))
+		assert.Equal(t, []any{map[string]any{"name": "pull"}}, pod["imagePullSecrets"])
+		assert.Nil(t, pod["nodeSelector"], "it is to be on each node")
+		_, probe := container(t, network, "lodestone-network-probe", "probe")
+		assert.Equal(t, map[string]any{"pool": "system"}, probe["nodeSelector"])
+		assert.Contains(t, namesOfKind(network, "CustomResourceDefinition"), "networklinks.network.lodestone.dev")
+	}
+
+	services := build(Values{Services: ptr.To(true)}, false)
+	assert.Contains(t, argumentsOf(services, "lodestone-virtualnode", "virtualnode"), "--multi-cluster-services")
+	assert.Contains(t, namesOfKind(services, "ValidatingAdmissionPolicy"), "lodestone-virtualnode-services")
+	assert.NotContains(t, rules(build(Values{}, true), "lodestone-home"), "serviceimports")
+	assert.Contains(t, rules(build(Values{Services: ptr.To(true)}, true), "lodestone-home"), "serviceimports")
+
+	profiles := build(Values{ClusterProfiles: ptr.To(true)}, false)
+	assert.Contains(t, argumentsOf(profiles, "lodestone-provisioner", "provisioner"), "--cluster-profiles-namespace="+inventoryNamespace)
+	assert.Contains(t, namesOfKind(profiles, "Namespace"), inventoryNamespace)
+	assert.Equal(t, build(Values{}, true), build(Values{ClusterProfiles: ptr.To(true)}, true), "an agent shows no clusters")
+}
+
 func TestEachProgramThatCanHaveResourcesIsThere(t *testing.T) {
 	for _, program := range names {
 		scheduler := Extender
@@ -151,11 +211,16 @@ func TestEachProgramThatCanHaveResourcesIsThere(t *testing.T) {
 			scheduler = Second
 		}
 		v := Values{Registry: "r.example.com", Tag: "v0.2.0", Scheduler: scheduler, Admission: Webhook,
-			VirtualNodes: ptr.To(true)}
-		deployment, name := v.containerOf(program)
+			VirtualNodes: ptr.To(true), Network: ptr.To(true)}
+		kind, workload, name := v.containerOf(program)
 		objects, err := Build(v, program == "remote-agent")
 		require.NoError(t, err)
-		container(t, objects, deployment, name)
+		containers, _, err := unstructured.NestedSlice(find(t, objects, kind, workload), "spec", "template", "spec", "containers")
+		require.NoError(t, err)
+		assert.True(t, slices.ContainsFunc(containers, func(c any) bool { return c.(map[string]any)["name"] == name }), program)
+		of, ok := ProgramOf(kind, workload, name)
+		assert.True(t, ok)
+		assert.Equal(t, program, of)
 	}
 }
 

@@ -40,6 +40,10 @@ type Facts struct {
 	Autoscaler bool
 	// Mutating and Validating say that the API server serves such policies, in v1.
 	Mutating, Validating bool
+	// ServiceExports and ClusterProfiles say that it serves these: their definitions are others'.
+	ServiceExports, ClusterProfiles bool
+	// Corefile is what CoreDNS of kube-system is configured by; empty where there is none.
+	Corefile string
 }
 
 // Detect returns the platform of a cluster. It is pure.

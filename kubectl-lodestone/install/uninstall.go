@@ -34,7 +34,8 @@ namespaces.
 
 It is refused (exit code 3) while anything depends on it, and lists what does: volumes,
 claims that wait for one, moves and remote clusters at home, home clusters and their
-claims and pods in a remote cluster. It asks before it begins, and may be stopped and run
+claims and pods in a remote cluster, networks that are joined and Services that are shared
+in both. It asks before it begins, and may be stopped and run
 again at any time.`,
 		Example: `  # Home, after kubectl lodestone unpeer and the end of all claims
   kubectl lodestone uninstall --context home
@@ -114,11 +115,18 @@ func (t *target) removal(ctx context.Context, remote bool) ([]reference, error) 
 	if err != nil {
 		return nil, err
 	}
-	if len(held) > 0 {
+	ofComponents, err := t.inUse(ctx, last.values)
+	if err != nil {
+		return nil, err
+	}
+	if held = append(held, ofComponents...); len(held) > 0 {
 		return nil, cli.Refuse("Lodestone is in use in the cluster of context %q, and nothing was changed: %s (docs/install.md#remove has "+
 			"all steps)", t.Context, strings.Join(held, "; "))
 	}
-	return last.objects, nil
+	// Others may have their ClusterProfiles there, too.
+	return slices.DeleteFunc(last.objects, func(r reference) bool {
+		return r.kind.Kind == "Namespace" && r.name == inventoryNamespace
+	}), nil
 }
 
 // holding says in words which objects are there, and how they are ended; empty if none is.
@@ -275,7 +283,7 @@ func (t *target) removeAll(ctx context.Context, had []reference, remote bool) er
 	programs, others := []reference{}, []reference{}
 	for _, r := range slices.Backward(had) {
 		switch r.kind.Kind {
-		case "Deployment", "Job", "CronJob":
+		case "Deployment", "DaemonSet", "Job", "CronJob":
 			programs = append(programs, r)
 		default:
 			others = append(others, r)

@@ -46,7 +46,7 @@ type Values struct {
 	PullSecret   string            `json:"pullSecret,omitempty"`
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	Replicas     *int32            `json:"replicas,omitempty"`
-	// Resources are by program: provisioner, extender, virtualnode, scheduler, webhook, remote-agent.
+	// Resources are by program: provisioner, extender, virtualnode, scheduler, webhook, remote-agent, network.
 	Resources map[string]corev1.ResourceRequirements `json:"resources,omitempty"`
 	// Scheduler is Extender or Second, Certificates ByJob or ByCertManager.
 	Scheduler    string `json:"scheduler,omitempty"`
@@ -58,6 +58,11 @@ type Values struct {
 	Admission    string `json:"admission,omitempty"`
 	VirtualNodes *bool  `json:"virtualNodes,omitempty"`
 	Monitoring   *bool  `json:"monitoring,omitempty"`
+	// Network is the network fabric, Services the Multi-Cluster Services API, both of home and of remote clusters; ClusterProfiles has
+	// home show its remote clusters as such.
+	Network         *bool `json:"network,omitempty"`
+	Services        *bool `json:"services,omitempty"`
+	ClusterProfiles *bool `json:"clusterProfiles,omitempty"`
 	// Marker has new pods with claims marked, for a kube-scheduler that asks the extender about no others; without it, once every
 	// kube-scheduler overlooks the marker.
 	Marker *bool `json:"marker,omitempty"`
@@ -96,17 +101,14 @@ func (v Values) over(others Values) Values {
 	if v.Resources == nil {
 		v.Resources = others.Resources
 	}
-	if v.VirtualNodes == nil {
-		v.VirtualNodes = others.VirtualNodes
-	}
-	if v.Monitoring == nil {
-		v.Monitoring = others.Monitoring
-	}
-	if v.Marker == nil {
-		v.Marker = others.Marker
-	}
-	if v.OpenShift == nil {
-		v.OpenShift = others.OpenShift
+	for _, choice := range []struct{ of, other **bool }{
+		{&v.VirtualNodes, &others.VirtualNodes}, {&v.Monitoring, &others.Monitoring}, {&v.Network, &others.Network},
+		{&v.Services, &others.Services}, {&v.ClusterProfiles, &others.ClusterProfiles}, {&v.Marker, &others.Marker},
+		{&v.OpenShift, &others.OpenShift},
+	} {
+		if *choice.of == nil {
+			*choice.of = *choice.other
+		}
 	}
 	return v
 }
@@ -151,7 +153,7 @@ func (v Values) check() error {
 }
 
 // names are those of the programs that can be given resources.
-var names = []string{"extender", "provisioner", "remote-agent", "scheduler", "virtualnode", "webhook"}
+var names = []string{"extender", "network", "provisioner", "remote-agent", "scheduler", "virtualnode", "webhook"}
 
 // constraints is the group of SecurityContextConstraints.
 const constraints = "security.openshift.io"
@@ -198,8 +200,9 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 				"nobody without; upgrade the cluster to Kubernetes 1.30 or later", facts.Version)
 		}
 		v.Scheduler, v.Certificates, v.KubeScheduler, v.Admission = "", "", "", ""
-		v.KubeSchedulerImage, v.VirtualNodes, v.Monitoring, v.Marker = "", nil, nil, nil
-		return v, notes, nil
+		v.KubeSchedulerImage, v.VirtualNodes, v.Monitoring, v.ClusterProfiles, v.Marker = "", nil, nil, nil, nil
+		more, err := v.checkComponents(facts, true)
+		return v, append(notes, more...), err
 	}
 	if !facts.Validating {
 		return v, nil, fmt.Errorf("%s serves no ValidatingAdmissionPolicies (v1), which confine Lodestone's own programs: upgrade the "+
@@ -225,7 +228,8 @@ func Choose(given, recorded Values, facts Facts, remote bool, version string) (v
 		}
 		more = append(more, note)
 	}
-	return v, append(notes, more...), nil
+	ofComponents, err := v.checkComponents(facts, false)
+	return v, slices.Concat(notes, more, ofComponents), err
 }
 
 // released matches the versions of releases.

@@ -155,14 +155,16 @@ func (p *peering) installed(ctx context.Context) error {
 	for _, side := range []struct {
 		cluster   *cli.Cluster
 		component string
-	}{{p.home, "network"}, {p.remote, "network-remote"}} {
+		remote    string
+	}{{p.home, "network", ""}, {p.remote, "network-remote", " --remote"}} {
 		ok, err := side.cluster.Serves(networkv1alpha1.GroupVersion.String(), "networklinks")
 		switch {
 		case err != nil:
 			return err
 		case !ok:
-			return fmt.Errorf("the network program is not installed in the cluster of context %q: add deploy/components/%s to what is applied there",
-				side.cluster.Context, side.component)
+			return fmt.Errorf("the network program is not installed in the cluster of context %q: kubectl lodestone install --context %s%s "+
+				"--network brings it, or add deploy/components/%s to what is applied there", side.cluster.Context, side.cluster.Context, side.remote,
+				side.component)
 		}
 	}
 	return nil
