@@ -78,9 +78,9 @@ func inWords(d install.Difference, plugin, where string) string {
 		parts = append(parts, "lacks "+some(d.Lacks))
 	}
 	if len(d.More) > 0 {
-		parts = append(parts, "gives "+some(d.More)+", which it is not to")
+		parts = append(parts, "gives "+some(d.More)+" too much")
 	}
-	text := strings.Join(parts, ", and ") + ", by this plugin " + plugin
+	text := strings.Join(parts, ", and ") + ", compared with this plugin, " + plugin
 	switch {
 	case d.Absent:
 		text = "is missing"
