@@ -107,6 +107,13 @@ func TestTheRemedySuitsWhoInstalled(t *testing.T) {
 	assert.Contains(t, side{}.remedy(unused), "kubectl delete rolebinding x -n n")
 }
 
+func TestRightsThatAreAsTheyAreToBeAreCounted(t *testing.T) {
+	f := sound(t)
+	assert.Equal(t, ok("30 roles and bindings give what those of this plugin give"), rights(f))
+	f.Home = Installation{}
+	assert.Equal(t, ok("nothing is installed whose roles could be compared"), rights(f))
+}
+
 func TestComponentsThatHaveWhatTheyNeedAreSound(t *testing.T) {
 	f := sound(t)
 	f.Home.Values = install.Values{Network: ptr.To(true), Services: ptr.To(true), ClusterProfiles: ptr.To(true)}

@@ -58,10 +58,13 @@ func rights(f Facts) (found []Finding) {
 			found = append(found, Finding{Level: severity(d), Says: inWords(d, f.Plugin, s.where), Do: s.remedy(d)})
 		}
 	}
-	if len(found) == 0 {
-		return ok("%d roles and bindings give what those of this plugin give", compared)
+	switch {
+	case len(found) > 0:
+		return found
+	case compared == 0:
+		return ok("nothing is installed whose roles could be compared")
 	}
-	return found
+	return ok("%d roles and bindings give what those of this plugin give", compared)
 }
 
 // severity of a difference: what a program lacks it cannot do.
