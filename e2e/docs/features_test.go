@@ -35,7 +35,7 @@ var namedAPIs = []*regexp.Regexp{
 }
 
 // unstable are APIs that have no v1: not Kubernetes' own, and not needed.
-var unstable = []string{"metrics.k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1"}
+var unstable = []string{"metrics.k8s.io/v1beta1", "multicluster.x-k8s.io/v1alpha1", "multicluster.x-k8s.io/v1beta1"}
 
 // usedAPIs returns the APIs of Kubernetes that programs and manifests of this tree use, as group/version.
 func usedAPIs(t *testing.T) []string {

@@ -15,7 +15,8 @@ import (
 
 // profiles defines ClusterProfiles as far as this test needs it.
 const profiles = `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
-  metadata: {name: clusterprofiles.multicluster.x-k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, of a test"}}, spec: {group: multicluster.x-k8s.io, scope: Namespaced,
+  metadata: {name: clusterprofiles.multicluster.x-k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, of a test"}},
+  spec: {group: multicluster.x-k8s.io, scope: Namespaced,
   names: {kind: ClusterProfile, plural: clusterprofiles}, versions: [{name: v1alpha1, served: true, storage: true,
   schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`
 
@@ -53,7 +54,8 @@ func optionalComponents(t *testing.T) {
 
 	// What uses a component keeps it there.
 	away := []string{"install", "--tag", tag, "--network=false", "--services=false", "--cluster-profiles=false"}
-	must.Kubectl(t, home, `{apiVersion: lodestone.dev/v1alpha1, kind: RemoteCluster, metadata: {name: west}, spec: {podNetwork: Fabric,
+	must.Kubectl(t, home, `{apiVersion: lodestone.dev/v1alpha1, kind: RemoteCluster, metadata: {name: west},
+  spec: {podNetwork: Fabric, podCIDRs: [10.2.0.0/16],
   kubeconfigSecretRef: {namespace: lodestone-system, name: west}}}`, "create", "-f", "-")
 	must.Kubectl(t, home, `{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {name: web, namespace: default,
   labels: {lodestone.dev/service-import: web}}, spec: {type: Headless, ports: []}}`, "create", "-f", "-")

@@ -79,7 +79,8 @@ func whatDoctorFinds(t *testing.T) {
 	out, _ := run(t, home, failed, "doctor")
 	assert.Contains(t, out, "are missing: ValidatingAdmissionPolicy lodestone-move-proof")
 	assert.Contains(t, out, "are not as this version makes them: ClusterRole lodestone-provisioner")
-	assert.Regexp(t, `ClusterRole lodestone-provisioner lacks [a-z ,]+, by this plugin .*; kubectl lodestone install --force-conflicts makes`, out)
+	assert.Regexp(t, `ClusterRole lodestone-provisioner lacks .*, compared with this plugin, .*; kubectl lodestone install --force-conflicts`,
+		out)
 
 	const secret = "a-password-of-west-that-nobody-sees"
 	must.Kubectl(t, home, "", "create", "secret", "generic", "west", "-n", system, "--from-literal=kubeconfig="+secret)
@@ -154,9 +155,9 @@ func TestRightsAreComparedWhoeverInstalled(t *testing.T) {
 		level    doctor.Level
 		says, do string
 	}{
-		{doctor.Problem, `^ClusterRole lodestone-extender lacks .*list.* and watch .*, and gives get and list secrets, which it is not to, by this plugin `,
+		{doctor.Problem, `^ClusterRole lodestone-extender lacks .*list and watch .*, and gives get and list secrets too much, `,
 			"helm upgrade stone -n apps "},
-		{doctor.Warning, "^ClusterRole lodestone-virtualnode gives delete secrets, which it is not to, by this plugin ", "kubectl apply --server-side"},
+		{doctor.Warning, "^ClusterRole lodestone-virtualnode gives delete secrets too much, ", "kubectl apply --server-side"},
 		{doctor.Warning, "^ClusterRole lodestone-virtualnode-services is there, and nothing that is installed needs it$",
 			"kubectl delete clusterrole lodestone-virtualnode-services "},
 		{doctor.Problem, "^RoleBinding lodestone-network/lodestone-virtualnode is missing$", "kubectl apply --server-side"},

@@ -52,9 +52,10 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		Use:   "doctor",
 		Short: "Check an installation from end to end",
 		Long: `Doctor checks the Lodestone of a home cluster as support would: programs and their
-versions, rights and policies, optional components, certificates, whether kube-scheduler asks the extender,
-classes, room, remote clusters and their virtual nodes, replicas, networks and clocks. Each finding is one
-sentence, with what to do. It changes nothing. The exit code is 1 if there is a problem.
+versions, rights and policies, optional components, certificates, whether
+kube-scheduler asks the extender, classes, room, remote clusters and their virtual
+nodes, replicas, networks and clocks. Each finding is one sentence, with what to do. It
+changes nothing. The exit code is 1 if there is a problem.
 
 With --bundle it also writes what a report needs into a file: findings, objects of
 Lodestone and logs of its programs. Secrets are not in it; names of namespaces, claims

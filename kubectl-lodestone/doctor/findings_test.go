@@ -107,6 +107,13 @@ func TestTheRemedySuitsWhoInstalled(t *testing.T) {
 	assert.Contains(t, side{}.remedy(unused), "kubectl delete rolebinding x -n n")
 }
 
+func TestRightsThatAreAsTheyAreToBeAreCounted(t *testing.T) {
+	f := sound(t)
+	assert.Equal(t, ok("30 roles and bindings give what those of this plugin give"), rights(f))
+	f.Home = Installation{}
+	assert.Equal(t, ok("nothing is installed whose roles could be compared"), rights(f))
+}
+
 func TestComponentsThatHaveWhatTheyNeedAreSound(t *testing.T) {
 	f := sound(t)
 	f.Home.Values = install.Values{Network: ptr.To(true), Services: ptr.To(true), ClusterProfiles: ptr.To(true)}
@@ -158,9 +165,9 @@ func TestEachFaultIsFound(t *testing.T) {
 		"a role that is missing": {differs(install.Difference{Object: "ClusterRole lodestone-extender", Absent: true}), "rights", Problem,
 			"ClusterRole lodestone-extender is missing"},
 		"a role that gives less": {differs(install.Difference{Object: "Role kube-system/lodestone", Lacks: []string{"get secrets"}}), "rights",
-			Problem, "Role kube-system/lodestone lacks get secrets, by this plugin v0.1.0"},
+			Problem, "Role kube-system/lodestone lacks get secrets, compared with this plugin, v0.1.0"},
 		"a role that gives more": {differs(install.Difference{Object: "ClusterRole x", More: []string{"list secrets"}}), "rights", Warning,
-			"ClusterRole x gives list secrets, which it is not to"},
+			"ClusterRole x gives list secrets too much"},
 		"a role that nobody needs": {differs(install.Difference{Object: "ClusterRole x", Unused: true}), "rights", Warning,
 			"ClusterRole x is there, and nothing that is installed needs it"},
 		"a role there that gives less": {func(f *Facts) {

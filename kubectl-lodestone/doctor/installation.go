@@ -58,10 +58,13 @@ func rights(f Facts) (found []Finding) {
 			found = append(found, Finding{Level: severity(d), Says: inWords(d, f.Plugin, s.where), Do: s.remedy(d)})
 		}
 	}
-	if len(found) == 0 {
-		return ok("%d roles and bindings give what those of this plugin give", compared)
+	switch {
+	case len(found) > 0:
+		return found
+	case compared == 0:
+		return ok("nothing is installed whose roles could be compared")
 	}
-	return found
+	return ok("%d roles and bindings give what those of this plugin give", compared)
 }
 
 // severity of a difference: what a program lacks it cannot do.
@@ -78,9 +81,9 @@ func inWords(d install.Difference, plugin, where string) string {
 		parts = append(parts, "lacks "+some(d.Lacks))
 	}
 	if len(d.More) > 0 {
-		parts = append(parts, "gives "+some(d.More)+", which it is not to")
+		parts = append(parts, "gives "+some(d.More)+" too much")
 	}
-	text := strings.Join(parts, ", and ") + ", by this plugin " + plugin
+	text := strings.Join(parts, ", and ") + ", compared with this plugin, " + plugin
 	switch {
 	case d.Absent:
 		text = "is missing"
