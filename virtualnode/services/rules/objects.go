@@ -99,7 +99,7 @@ func MergeService(have, want *corev1.Service) (next *corev1.Service, changed, re
 	spec.Type, spec.Selector, spec.ExternalIPs, spec.ExternalName = want.Spec.Type, nil, nil, ""
 	spec.SessionAffinity, spec.TrafficDistribution = want.Spec.SessionAffinity, want.Spec.TrafficDistribution
 	spec.PublishNotReadyAddresses = false
-	spec.IPFamilyPolicy, spec.IPFamilies = want.Spec.IPFamilyPolicy, spec.IPFamilies[:min(1, len(spec.IPFamilies))]
+	spec.IPFamilyPolicy = want.Spec.IPFamilyPolicy // an API server takes the second family away then
 	switch {
 	case want.Spec.SessionAffinity == corev1.ServiceAffinityNone:
 		spec.SessionAffinityConfig = nil
