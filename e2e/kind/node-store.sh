@@ -19,10 +19,12 @@ one() { # <file>: an archive of an image with only that program
 }
 
 # All programs of the control plane, and kube-proxy, which calls nft, are in one
-# image, which has a name for each.
+# image, which has a name for each. Without the names of protocols nft lists those of
+# maps as numbers: whenever kube-proxy writes all Services anew, it would find none of
+# them, and delete what is there.
 mkdir -p "$work/kubernetes/usr/local/bin"
 mapfile -t libraries < <(chroot "$node" ldd /usr/sbin/nft | grep -o '/lib[^ ]*' | sed 's,^/,,')
-tar -C "$node" -h -c usr/sbin/nft "${libraries[@]}" | tar -C "$work/kubernetes" -x
+tar -C "$node" -h -c usr/sbin/nft etc/protocols "${libraries[@]}" | tar -C "$work/kubernetes" -x
 ln -L "$bin/kubernetes" "$work/kubernetes/usr/local/bin/kubernetes" 2>/dev/null || cp "$bin/kubernetes" "$work/kubernetes/usr/local/bin/"
 for program in etcd kube-apiserver kube-controller-manager kube-scheduler kube-proxy; do
   ln -s kubernetes "$work/kubernetes/usr/local/bin/$program"

@@ -49,7 +49,6 @@ Y
   - {hostPath: $root/deploy/examples, containerPath: $examples, readOnly: true}
 Y
   cat <<Y
-  # From the beginning: kube-proxy with nftables forgets Services when it changes.
   labels: {topology.kubernetes.io/zone: $1}
 kubeadmConfigPatches:
 - |

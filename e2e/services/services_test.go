@@ -222,6 +222,9 @@ func TestAHeadlessServiceKeepsTheNamesOfItsPods(t *testing.T) {
 			derived := at.derived(t, "db")
 			return derived != nil && derived.Spec.ClusterIP == corev1.ClusterIPNone
 		})
+		await.Until(t, "the import has the one family of its cluster", func() bool {
+			return assert.ObjectsAreEqual([]corev1.IPFamily{corev1.IPv4Protocol}, at.imported(t, "db").Spec.IPFamilies)
+		}, func() any { return at.imported(t, "db").Spec })
 		for _, from := range []string{w.homeID, "west"} {
 			await.Until(t, "pods have the names that they have there", func() bool {
 				slices := at.slices(t, "db")[from]

@@ -426,6 +426,13 @@ func TestObjectsThatAreAsWantedAreNotWritten(t *testing.T) {
 	next, _ = MergeImport(next, d.Import("web", headless), anew)
 	assert.Empty(t, next.Spec.IPs, "it has no address")
 	assert.Equal(t, anew.Spec.IPFamilies, next.Spec.IPFamilies)
+	both := anew.DeepCopy()
+	both.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	both.Spec.IPFamilies = append(both.Spec.IPFamilies, corev1.IPv6Protocol)
+	one, changed, replace := MergeService(both, d.Service(next))
+	assert.True(t, changed, "an API server gives both families to a headless Service that has no selector and names no policy")
+	assert.False(t, replace)
+	assert.Equal(t, corev1.IPFamilyPolicySingleStack, *one.Spec.IPFamilyPolicy)
 	tampered := service.DeepCopy()
 	tampered.Spec.ExternalIPs = []string{"1.2.3.4"}
 	maps.Copy(tampered.Labels, map[string]string{keys.ServiceImport: "other"})

@@ -46,7 +46,7 @@ func (d Destination) Import(name string, merged Merged) *mcs.ServiceImport {
 }
 
 // MergeImport returns what an existing import should become, with the addresses of the derived Service, nil while there is none. A headless
-// one has no address, and the families that its cluster has.
+// one has no address, and the family that its cluster has by default.
 func MergeImport(have, want *mcs.ServiceImport, derived *corev1.Service) (next *mcs.ServiceImport, changed bool) {
 	next = have.DeepCopy()
 	next.Labels, next.Annotations, next.Spec = want.Labels, want.Annotations, *want.Spec.DeepCopy()
@@ -63,6 +63,8 @@ func MergeImport(have, want *mcs.ServiceImport, derived *corev1.Service) (next *
 func (d Destination) Service(of *mcs.ServiceImport) *corev1.Service {
 	made := &corev1.Service{ObjectMeta: d.meta(DerivedName(of.Name), of.Name), Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP, InternalTrafficPolicy: of.Spec.InternalTrafficPolicy,
+		// Headless ones without a selector would else get both families where the cluster has but one.
+		IPFamilyPolicy:      ptr.To(corev1.IPFamilyPolicySingleStack),
 		TrafficDistribution: of.Spec.TrafficDistribution,
 		SessionAffinity:     cmp.Or(of.Spec.SessionAffinity, corev1.ServiceAffinityNone), SessionAffinityConfig: of.Spec.SessionAffinityConfig,
 	}}
@@ -97,6 +99,7 @@ func MergeService(have, want *corev1.Service) (next *corev1.Service, changed, re
 	spec.Type, spec.Selector, spec.ExternalIPs, spec.ExternalName = want.Spec.Type, nil, nil, ""
 	spec.SessionAffinity, spec.TrafficDistribution = want.Spec.SessionAffinity, want.Spec.TrafficDistribution
 	spec.PublishNotReadyAddresses = false
+	spec.IPFamilyPolicy = want.Spec.IPFamilyPolicy // an API server takes the second family away then
 	switch {
 	case want.Spec.SessionAffinity == corev1.ServiceAffinityNone:
 		spec.SessionAffinityConfig = nil
