@@ -30,6 +30,8 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "create", resource: "/persistentvolumes", allowed: true},
 		{verb: "delete", resource: "/persistentvolumes", allowed: true},
 		{verb: "update", resource: "/persistentvolumes"},
+		{verb: "patch", resource: "/persistentvolumes/status", allowed: true},
+		{verb: "update", resource: "/persistentvolumes/status"},
 		{verb: "patch", resource: "/persistentvolumeclaims", namespace: everywhere, allowed: true},
 		{verb: "patch", resource: "/persistentvolumeclaims/status", namespace: everywhere, allowed: true},
 		{verb: "update", resource: "/persistentvolumeclaims/status", namespace: "default"},

@@ -114,6 +114,9 @@ func TestAVolumeIsMadeBeforeItsTwinIsBound(t *testing.T) {
 		return "there is no virtual volume while the twin is not bound"
 	})
 	assert.Equal(t, madeFor(twins["fits"]).Spec.CSI.VolumeHandle, virtual("fits").Spec.CSI.VolumeHandle)
+	eventually(t, func() bool { return virtual("fits").Status.Phase == corev1.VolumeBound }, func() string {
+		return "it is left to kube-controller-manager, who has the twin in hand, to write the phase of the volume"
+	})
 	twin := claimOf(t, bed.Home, fabric.Storage, twins["fits"].Name)
 	assert.Equal(t, corev1.ClaimPending, twin.Status.Phase)
 	assert.True(t, backing.Unpublished(twin), "that says that the twin is not bound yet")

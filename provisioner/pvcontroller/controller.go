@@ -45,7 +45,7 @@ type Controller struct {
 
 // publication is a claim whose volume may be created.
 type publication struct {
-	// get returns the volume if it may still be created, else nil.
+	// get returns the volume if it may still be created, else nil. One of phase Bound gets that phase once it is created.
 	get func() *corev1.PersistentVolume
 	// handedOut: the volume is being created.
 	handedOut bool
@@ -112,7 +112,8 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // Publish lets the library create the virtual volume of a claim. The library calls get just
-// before that; nil means that the volume may no longer be created.
+// before that; nil means that the volume may no longer be created. A volume of phase Bound gets
+// that phase right after it is created.
 func (c *Controller) Publish(claim *corev1.PersistentVolumeClaim, get func() *corev1.PersistentVolume) {
 	c.mu.Lock()
 	p, ok := c.published[claim.UID]
@@ -388,7 +389,21 @@ func (v countingVolumes) Create(ctx context.Context, volume *corev1.PersistentVo
 	defer v.saves.done()
 	ctx, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
-	return v.PersistentVolumeInterface.Create(ctx, volume, options) //nolint:wrapcheck // the library checks the type of the error
+	made, err := v.PersistentVolumeInterface.Create(ctx, volume, options)
+	if err == nil && volume.Status.Phase == corev1.VolumeBound {
+		v.markBound(ctx, made)
+	}
+	return made, err //nolint:wrapcheck // the library checks the type of the error
+}
+
+// markBound writes the phase of a new volume, which an API server takes from no one who creates it. It is tried once, and only on what
+// was created: kube-controller-manager writes the same where it finds another phase, and knows better once it has written anything.
+func (v countingVolumes) markBound(ctx context.Context, made *corev1.PersistentVolume) {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q},"status":{"phase":%q}}`, made.UID, made.ResourceVersion,
+		corev1.VolumeBound)
+	if _, err := v.Patch(ctx, made.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		klog.FromContext(ctx).V(2).Info("Left the phase of a new volume to kube-controller-manager", "PV", klog.KObj(made), "err", err)
+	}
 }
 
 var errEnding = errors.New("the provisioner is ending")

@@ -133,6 +133,52 @@ func TestAVolumeThatIsMadeIsToldOnce(t *testing.T) {
 	require.Equal(t, []string{"ProvisioningSucceeded"}, reasons)
 }
 
+func TestAVolumeIsSaidToBeBoundOnceItIsMade(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase corev1.PersistentVolumePhase
+		fails bool
+		want  corev1.PersistentVolumePhase
+		tries int
+	}{
+		"while its twin is being bound":                  {phase: corev1.VolumeBound, want: corev1.VolumeBound, tries: 1},
+		"and else kube-controller-manager does it":       {want: corev1.VolumePending},
+		"as where it has written the volume, or may not": {phase: corev1.VolumeBound, fails: true, want: corev1.VolumePending, tries: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var patches [][]byte
+			b := start(t, func(client *fake.Clientset) {
+				client.PrependReactor("create", "persistentvolumes", func(action k8stesting.Action) (bool, runtime.Object, error) {
+					// As an API server does.
+					made := action.(k8stesting.CreateAction).GetObject().(*corev1.PersistentVolume).DeepCopy()
+					made.UID, made.ResourceVersion, made.Status = "v1", "7", corev1.PersistentVolumeStatus{Phase: corev1.VolumePending}
+					return true, made, client.Tracker().Add(made)
+				})
+				client.PrependReactor("patch", "persistentvolumes", func(action k8stesting.Action) (bool, runtime.Object, error) {
+					patches = append(patches, action.(k8stesting.PatchAction).GetPatch())
+					assert.Equal(t, "status", action.GetSubresource())
+					if test.fails {
+						return true, nil, errors.New("changed meanwhile")
+					}
+					return false, nil, nil
+				})
+			}, claim())
+			b.Publish(claim(), func() *corev1.PersistentVolume {
+				return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-uid"},
+					Status: corev1.PersistentVolumeStatus{Phase: test.phase}}
+			})
+			eventually(t, func() bool { return b.volume(t) != nil })
+			b.awaitWorkers(t)
+			assert.Equal(t, test.want, b.volume(t).Status.Phase)
+			require.Len(t, patches, test.tries)
+			if test.tries > 0 {
+				assert.JSONEq(t, `{"metadata":{"uid":"v1","resourceVersion":"7"},"status":{"phase":"Bound"}}`, string(patches[0]),
+					"only what was made, as long as nobody has written it")
+			}
+			assert.Empty(t, b.warnings(t))
+		})
+	}
+}
+
 // tooOften is more failures than the library accepts by default before it gives up.
 const tooOften = 20
 

@@ -75,9 +75,6 @@ const (
 // thawsAgain are the pauses after which a pod is thawed again whose freeze may still have been running when it was thawed.
 var thawsAgain = []time.Duration{10 * time.Second, time.Minute}
 
-// ThawsLate is how long after the first thaw that works the last one is called.
-const ThawsLate = 70 * time.Second
-
 // sayUnsaved says why a point fails of which the record could not be written in time.
 const sayUnsaved = "the record could not be written while the application was frozen, so that was thawed: see whether home's API server " +
 	"takes writes"
