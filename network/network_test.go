@@ -20,10 +20,14 @@ import (
 	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
-// newLab makes clusters that are not joined. All pods answer.
+// newLab makes clusters that are not joined. All pods answer. The test runs beside others from here on: nothing is shared but the program.
 func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	t.Helper()
 	netlab.Need(t)
+	t.Parallel()
+	var err error
+	settings.Program, err = program()
+	require.NoError(t, err)
 	l, err := netlab.New(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -61,10 +65,8 @@ func await(t *testing.T, l *netlab.Lab) {
 	for _, from := range l.Home.Nodes {
 		for _, to := range there {
 			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
-				require.Eventually(t, func() bool {
-					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
-					return err == nil
-				}, 30*time.Second, 50*time.Millisecond, "%s does not reach %s", way[0].Name, way[1].Name)
+				require.NoError(t, netlab.Hear(way[0].Pods[0].Namespace, way[1].Pods[0], 30*time.Second), "%s does not reach %s", way[0].Name,
+					way[1].Name)
 			}
 		}
 	}
@@ -90,9 +92,10 @@ func content(size int) []byte {
 }
 
 func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
-	for _, settings := range []netlab.Settings{{}, {Strict: true}} {
-		t.Run(fmt.Sprintf("%+v", settings), func(t *testing.T) {
-			l := joined(t, settings)
+	t.Parallel()
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("strict %v", strict), func(t *testing.T) {
+			l := joined(t, netlab.Settings{Strict: strict})
 			for _, from := range l.Home.Nodes {
 				for _, to := range l.West.Nodes {
 					for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
@@ -413,6 +416,7 @@ func tunneled(from, to netip.Addr, port uint16, text string) []byte {
 }
 
 func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
+	t.Parallel()
 	kill := func(_ *netlab.Lab, n *netlab.Node) error { n.Kill(); return nil }
 	start := func(l *netlab.Lab, n *netlab.Node) error { return l.Start(n) }
 	for _, row := range []struct {
@@ -442,7 +446,7 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 					require.NoError(t, err)
 					require.NoError(t, row.lose(l, n))
 					time.Sleep(time.Second)
-					require.Eventually(t, func() bool { return talk.Goes() }, 20*time.Second, 10*time.Millisecond, "nothing goes on")
+					require.NoError(t, talk.GoesOn(20*time.Second), "nothing goes on")
 					gap, err := talk.Gap()
 					require.NoError(t, err, "the connection is kept")
 					t.Logf("%s: %s: %v without an answer", n.Name, row.name, gap)
@@ -484,13 +488,13 @@ func TestAGatewayChangesItsKeyAndNoConnectionIsLost(t *testing.T) {
 		}
 		tell()
 		require.Eventually(t, func() bool {
-			assert.NoError(t, l.Keys())
+			assert.NoError(t, l.KeysOf(row.n))
 			return len(row.n.Keys) == 1 && row.n.Keys[0] != before
 		}, 60*time.Second, 500*time.Millisecond, "%s keeps its key", row.n.Name)
 		tell()
 		awaitLanes(t, l)
 		for _, talk := range talks {
-			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond)
+			require.NoError(t, talk.GoesOn(20*time.Second))
 			gap, err := talk.Gap()
 			require.NoError(t, err, "the connection is kept")
 			t.Logf("%s: %v without an answer", row.n.Name, gap)
@@ -597,10 +601,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	told := l.Site(l.Home)
 	told.Remotes[0].Pods = append(told.Remotes[0].Pods, second.Address)
 	require.NoError(t, l.Tell(l.Home, told))
-	require.Eventually(t, func() bool {
-		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
-		return err == nil
-	}, 10*time.Second, 50*time.Millisecond)
+	require.NoError(t, netlab.Hear(second.Namespace, to, 10*time.Second))
 	talk, err := netlab.NewTalk(node.Pods[0].Namespace, to)
 	require.NoError(t, err)
 	defer talk.Close()
@@ -628,7 +629,7 @@ func TestFromRoutedToTheFabricAndBackDropsNoConnection(t *testing.T) {
 	}
 	goOn := func(when string) {
 		for i, talk := range talks {
-			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "connection %d goes on %s", i, when)
+			require.NoError(t, talk.GoesOn(20*time.Second), "connection %d goes on %s", i, when)
 			gap, err := talk.Gap()
 			require.NoError(t, err, "connection %d is kept %s", i, when)
 			t.Logf("%s: connection %d: %v without an answer", when, i, gap)
@@ -687,6 +688,7 @@ func part(t *testing.T, l *netlab.Lab) {
 }
 
 func TestNothingIsLeftOnAnyNode(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		remove func(t *testing.T, l *netlab.Lab)

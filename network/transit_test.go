@@ -24,10 +24,8 @@ func awaitTransit(t *testing.T, l *netlab.Lab) {
 	for _, from := range l.West.Nodes {
 		for _, to := range l.East.Nodes {
 			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
-				require.Eventually(t, func() bool {
-					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
-					return err == nil
-				}, 30*time.Second, 50*time.Millisecond, "%s does not reach %s", way[0].Name, way[1].Name)
+				require.NoError(t, netlab.Hear(way[0].Pods[0].Namespace, way[1].Pods[0], 30*time.Second), "%s does not reach %s", way[0].Name,
+					way[1].Name)
 			}
 		}
 	}
@@ -49,6 +47,7 @@ func unheard(t *testing.T, ways map[string][2]*netlab.Pod) {
 }
 
 func TestRemoteClustersReachEachOtherThroughHome(t *testing.T) {
+	t.Parallel()
 	for _, settings := range []netlab.Settings{
 		{Three: true, Transit: true}, {Three: true, Transit: true, Strict: true}, {Three: true, Transit: true, OneRange: true},
 	} {
@@ -97,10 +96,7 @@ func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
 	}
 	awaitTransit(t, l)
 	west, east := l.West.Nodes[0], l.East.Nodes[2]
-	require.Eventually(t, func() bool {
-		_, err := netlab.Ask(west.Pods[1].Namespace, "", l.Home.Nodes[0].Pods[0], []byte("x"))
-		return err == nil
-	}, 20*time.Second, 50*time.Millisecond, "west lets its second pod pass")
+	require.NoError(t, netlab.Hear(west.Pods[1].Namespace, l.Home.Nodes[0].Pods[0], 20*time.Second), "west lets its second pod pass")
 	unheard(t, map[string][2]*netlab.Pod{
 		"from a pod that home has not named": {west.Pods[1], east.Pods[0]}, "to a pod that home has not named": {west.Pods[0], east.Pods[1]},
 		"back": {east.Pods[1], west.Pods[0]}, "between two": {east.Pods[1], west.Pods[1]},
@@ -120,7 +116,7 @@ func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
 		_, err := netlab.Ask(west.Pods[1].Namespace, "", east.Pods[0], []byte("x"))
 		return err == nil
 	}
-	require.Eventually(t, hears, 20*time.Second, 50*time.Millisecond)
+	require.NoError(t, netlab.Hear(west.Pods[1].Namespace, east.Pods[0], 20*time.Second))
 	require.NoError(t, l.Tell(l.Home, l.Site(l.Home)))
 	require.Eventually(t, func() bool { return !hears() }, 20*time.Second, 50*time.Millisecond)
 	_, err = talk.Gap()
@@ -130,6 +126,7 @@ func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
 // TestARemoteClusterIsNotTakenForAnother has a gateway of west, and then one of east, send under addresses of others to all that home
 // carries packets to, and to what they are not to reach.
 func TestARemoteClusterIsNotTakenForAnother(t *testing.T) {
+	t.Parallel()
 	for _, oneRange := range []bool{false, true} {
 		for _, liar := range []string{"west", "east"} {
 			t.Run(fmt.Sprintf("%s, one range %v", liar, oneRange), func(t *testing.T) {
@@ -263,10 +260,7 @@ func TestWhatOneClusterCallsThePodsOfAnother(t *testing.T) {
 	was := west
 	west.Reached, _ = told.Remotes[i].Translations.Reached(west.Reached)
 	require.Equal(t, "100.76.0.2", west.Reached.String())
-	require.Eventually(t, func() bool {
-		_, err := netlab.Ask(caller.Namespace, "", &west, []byte("there?"))
-		return err == nil
-	}, 30*time.Second, 50*time.Millisecond)
+	require.NoError(t, netlab.Hear(caller.Namespace, &west, 30*time.Second))
 	reaches(t, caller, &west)
 	_, err := netlab.Ask(caller.Namespace, "", &was, []byte("x"))
 	assert.Error(t, err, "by what home reaches it, it is not reached from there")
@@ -295,9 +289,9 @@ func TestTransitGoesOverTheNextGateway(t *testing.T) {
 		lanes(n, 4)
 		require.NoError(t, n.Lose("172.30.3.0/24", true))
 		lanes(n, 2)
-		require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "nothing goes on without the lane of %s", n.Name)
+		require.NoError(t, talk.GoesOn(20*time.Second), "nothing goes on without the lane of %s", n.Name)
 		for range 20 {
-			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond)
+			require.NoError(t, talk.GoesOn(20*time.Second))
 		}
 		gap, err := talk.Gap()
 		require.NoError(t, err, "the connection is kept")

@@ -96,7 +96,7 @@ func talks(t *testing.T, l *netlab.Lab) (all []*netlab.Talk) {
 func goOn(t *testing.T, all []*netlab.Talk, when string, longest time.Duration) {
 	t.Helper()
 	for i, talk := range all {
-		require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "connection %d goes on %s", i, when)
+		require.NoError(t, talk.GoesOn(20*time.Second), "connection %d goes on %s", i, when)
 		gap, err := talk.Gap()
 		require.NoError(t, err, "connection %d is kept %s", i, when)
 		t.Logf("%s: connection %d: %v without an answer", when, i, gap)
@@ -114,6 +114,7 @@ func TestFromTLSToWireGuardAndBackDropsNoConnection(t *testing.T) {
 	goOn(t, all, "by TLS", hidden)
 	tell := func(wireGuard bool) {
 		l.WireGuard = wireGuard
+		require.NoError(t, l.Keys())
 		for _, c := range l.Clusters() {
 			require.NoError(t, l.Tell(c, l.Site(c)))
 		}
@@ -271,6 +272,7 @@ func TestNobodyElseIsReachedByWireGuard(t *testing.T) {
 }
 
 func TestNothingIsLeftOfWireGuard(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		remove func(t *testing.T, l *netlab.Lab)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -130,16 +131,26 @@ func (l *Lab) Remove(n *Node) error {
 	return nil
 }
 
-// Keys has all gateways make their keys, or say which they have now.
+// Keys has all gateways make their keys, or say which they have now, those for WireGuard only where it is to carry packets.
 func (l *Lab) Keys() error {
+	var gateways []*Node
 	for _, n := range l.Nodes() {
 		if n.Gateway {
-			if err := l.keys(n); err != nil {
-				return err
-			}
+			gateways = append(gateways, n)
 		}
 	}
-	return nil
+	return l.KeysOf(gateways...)
+}
+
+// KeysOf has some gateways do what Keys has all of them do.
+func (l *Lab) KeysOf(gateways ...*Node) error {
+	errs := make([]error, len(gateways))
+	var asking sync.WaitGroup
+	for i, n := range gateways {
+		asking.Go(func() { errs[i] = l.keys(n) })
+	}
+	asking.Wait()
+	return errors.Join(errs...)
 }
 
 // Rotate has a gateway get another key, which it uses once others are told of it.
@@ -158,6 +169,9 @@ func (l *Lab) keys(n *Node, args ...string) error {
 			return err
 		}
 		n.Keys = append(n.Keys, key)
+	}
+	if !l.WireGuard {
+		return nil
 	}
 	if a, err = l.run(n, "key", "--wireguard", "--state="+n.dir); err != nil {
 		return err

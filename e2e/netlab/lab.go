@@ -107,6 +107,8 @@ type Settings struct {
 	WireGuard bool
 	// Strict: nodes filter by the reverse path.
 	Strict bool
+	// Program is lodestone-network, as Build has built it, where several labs share it; empty: it is built for this one.
+	Program string
 	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
 	Congestion string
 	// Delay and Loss are of each packet between the routers, each way; 0: they are joined by a cable.
@@ -119,7 +121,7 @@ const user = 65532
 
 // New makes the clusters, without agents.
 func New(ctx context.Context, settings Settings) (l *Lab, err error) {
-	l = &Lab{Transit: settings.Transit, WireGuard: settings.WireGuard}
+	l = &Lab{Transit: settings.Transit, WireGuard: settings.WireGuard, program: settings.Program}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -131,8 +133,10 @@ func New(ctx context.Context, settings Settings) (l *Lab, err error) {
 	if err := os.Chmod(l.dir, 0o755); err != nil { // agents have a user of their own
 		return nil, err
 	}
-	if l.program, err = build(ctx, l.dir); err != nil {
-		return nil, err
+	if l.program == "" {
+		if l.program, err = Build(ctx, l.dir); err != nil {
+			return nil, err
+		}
 	}
 	if l.Home, err = l.cluster("home", 1, settings); err != nil {
 		return nil, err
@@ -187,8 +191,8 @@ func (l *Lab) Plain() error {
 	return errors.Join(errs...)
 }
 
-// build builds the program into a directory, and returns its path.
-func build(ctx context.Context, dir string) (string, error) {
+// Build builds the program into a directory that everybody can read, and returns its path.
+func Build(ctx context.Context, dir string) (string, error) {
 	root, err := built.SourceTree()
 	if err != nil {
 		return "", err
