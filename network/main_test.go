@@ -8,13 +8,17 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
 )
 
-// beside is how many tests run beside each other. Each has a lab of its own, whose programs wait for most of the time: a lab has a processor
-// busy for a fifth of it.
-const beside = 6
+// beside is how many tests run beside each other. Each has a lab of its own, whose programs wait for most of the time: a lab has a
+// processor busy for a fifth of it.
+const beside = 4
+
+// patience is how long tests wait for what has to come. On a busy machine that may be long.
+const patience = time.Minute
 
 // program is what all labs run. It is built by the first that needs it, and is gone with the tests.
 var program = sync.OnceValues(func() (string, error) { return netlab.Build(context.Background(), programDir) })

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -188,8 +187,15 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 		others = l.Clusters()[1:]
 	}
 	s := &site.Site{}
+	if c.scattered {
+		s.PodRanges = c.Ranges
+	}
 	for _, n := range c.Nodes {
-		s.Nodes = append(s.Nodes, site.Node{Name: n.Name, Address: n.Address, Pods: []netip.Prefix{n.Range}, Gateway: n.Gateway})
+		told := site.Node{Name: n.Name, Address: n.Address, Pods: n.ranges(), Gateway: n.Gateway}
+		if c.scattered { // the first is the one that may
+			told.Pods = told.Pods[:1]
+		}
+		s.Nodes = append(s.Nodes, told)
 	}
 	for _, other := range others {
 		r := site.Remote{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges), Translations: c.Translations, MTU: 1500}
@@ -240,13 +246,20 @@ func (l *Lab) addTransit(c *Cluster, s *site.Site) {
 	}
 }
 
-// Tell tells all nodes of a cluster.
+// Tell tells all nodes of a cluster. Where nodes have no ranges, only gateways know pods.
 func (l *Lab) Tell(c *Cluster, s *site.Site) error {
-	content, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
 	for _, n := range c.Nodes {
+		told := *s
+		if c.scattered && !n.Gateway {
+			told.Nodes = slices.Clone(s.Nodes)
+			for i := range told.Nodes {
+				told.Nodes[i].Pods = nil
+			}
+		}
+		content, err := json.MarshalIndent(told, "", "  ")
+		if err != nil {
+			return err
+		}
 		// In one step: what is half written is no Site.
 		path := filepath.Join(n.dir, "site.json")
 		if err := os.WriteFile(path+".new", content, 0o644); err != nil {

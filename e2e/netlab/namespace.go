@@ -225,8 +225,8 @@ func (n *Namespace) Route(to, via, link string) error {
 		}
 		route.Dst = prefix
 	}
-	if via != "" {
-		route.Gw = net.ParseIP(via)
+	if route.Scope = netlink.SCOPE_LINK; via != "" {
+		route.Scope, route.Gw = netlink.SCOPE_UNIVERSE, net.ParseIP(via)
 	}
 	if link != "" {
 		found, err := n.links.LinkByName(link)

@@ -66,9 +66,22 @@ func (p *Pod) Serve(ctx context.Context) error {
 	return nil
 }
 
+// connect connects to a pod by TCP. On a busy machine a lane may be silent for so long that it does not count for a moment: what is lost
+// meanwhile is sent again.
+func connect(from *Namespace, to *Pod) (conn net.Conn, err error) {
+	for range 10 {
+		conn, err = from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
+		var late net.Error
+		if !errors.As(err, &late) || !late.Timeout() {
+			break
+		}
+	}
+	return conn, err
+}
+
 // Call calls a pod by TCP, has it send back what is given, and returns the address that it was called from.
 func Call(from *Namespace, to *Pod, content []byte) (seen string, err error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
+	conn, err := connect(from, to)
 	if err != nil {
 		return "", err
 	}
@@ -214,7 +227,7 @@ type Talk struct {
 
 // NewTalk begins to talk with a pod.
 func NewTalk(from *Namespace, to *Pod) (*Talk, error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
+	conn, err := connect(from, to)
 	if err != nil {
 		return nil, err
 	}

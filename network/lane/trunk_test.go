@@ -64,7 +64,8 @@ func (e *end) open(t *testing.T, listen string) {
 	})
 }
 
-// pair makes two ends whose trunks have the addresses 10.1.0.1 and 10.2.0.1. The second one dials. The test runs beside others from here on.
+// pair makes two ends whose trunks have the addresses 10.1.0.1 and 10.2.0.1. The second one dials. The test runs beside others from here
+// on.
 func pair(t *testing.T) (a, b *end) {
 	t.Helper()
 	netlab.Need(t)
