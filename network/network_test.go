@@ -20,10 +20,14 @@ import (
 	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
-// newLab makes clusters that are not joined. All pods answer.
+// newLab makes clusters that are not joined. All pods answer. The test runs beside others from here on: nothing is shared but the program.
 func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	t.Helper()
 	netlab.Need(t)
+	t.Parallel()
+	var err error
+	settings.Program, err = program()
+	require.NoError(t, err)
 	l, err := netlab.New(t.Context(), settings)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -61,10 +65,8 @@ func await(t *testing.T, l *netlab.Lab) {
 	for _, from := range l.Home.Nodes {
 		for _, to := range there {
 			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
-				require.Eventually(t, func() bool {
-					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
-					return err == nil
-				}, 30*time.Second, 50*time.Millisecond, "%s does not reach %s", way[0].Name, way[1].Name)
+				require.NoError(t, netlab.Hear(way[0].Pods[0].Namespace, way[1].Pods[0], patience), "%s does not reach %s", way[0].Name,
+					way[1].Name)
 			}
 		}
 	}
@@ -90,9 +92,10 @@ func content(size int) []byte {
 }
 
 func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
-	for _, settings := range []netlab.Settings{{}, {Strict: true}} {
-		t.Run(fmt.Sprintf("%+v", settings), func(t *testing.T) {
-			l := joined(t, settings)
+	t.Parallel()
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprintf("strict %v", strict), func(t *testing.T) {
+			l := joined(t, netlab.Settings{Strict: strict})
 			for _, from := range l.Home.Nodes {
 				for _, to := range l.West.Nodes {
 					for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
@@ -110,6 +113,50 @@ func TestPodsOfTwoClustersReachEachOther(t *testing.T) {
 					}
 				}
 			}
+		})
+	}
+}
+
+// TestPodsReachEachOtherWhereNodesHaveNoRanges has pods of each node have addresses between those of the others.
+func TestPodsReachEachOtherWhereNodesHaveNoRanges(t *testing.T) {
+	t.Parallel()
+	for _, settings := range []netlab.Settings{{Scattered: true, Strict: true}, {Scattered: true, OneRange: true}} {
+		t.Run(fmt.Sprintf("one range %v, strict %v", settings.OneRange, settings.Strict), func(t *testing.T) {
+			l := newLab(t, settings)
+			before := states(t, l)
+			require.NoError(t, l.Join())
+			await(t, l)
+			for i, from := range l.Home.Nodes {
+				to := l.West.Nodes[(i+1)%3].Pods[0]
+				reaches(t, from.Pods[0], to)
+				reaches(t, to, from.Pods[0])
+			}
+			home, west := l.Home.Nodes[0], l.West.Nodes[0]
+			unheard(t, map[string][2]*netlab.Pod{
+				"a pod there that is not named reaches a pod here":   {west.Pods[1], home.Pods[0]},
+				"a pod there reaches a pod here that is not named":   {west.Pods[0], home.Pods[1]},
+				"a pod here that is not named reaches a pod there":   {home.Pods[1], west.Pods[0]},
+				"a pod here that is not named reaches another there": {home.Pods[1], west.Pods[1]},
+			})
+			// One that comes has a route, and none once it is gone, and others are not disturbed.
+			talk, err := netlab.NewTalk(home.Pods[0].Namespace, west.Pods[0])
+			require.NoError(t, err)
+			defer talk.Close()
+			told, second := l.Site(l.Home), home.Pods[1]
+			told.Remotes[0].Pods = append(told.Remotes[0].Pods, second.Address)
+			told.Nodes[0].Pods = append(told.Nodes[0].Pods, netip.PrefixFrom(second.Address, 32))
+			require.NoError(t, l.Tell(l.Home, told))
+			require.NoError(t, netlab.Hear(west.Pods[0].Namespace, second, patience))
+			require.NoError(t, l.Tell(l.Home, l.Site(l.Home)))
+			require.Eventually(t, func() bool {
+				_, err := netlab.Ask(west.Pods[0].Namespace, "", second, []byte("x"))
+				return err != nil
+			}, patience, 50*time.Millisecond)
+			require.NoError(t, talk.GoesOn(patience))
+			_, err = talk.Gap()
+			require.NoError(t, err)
+			part(t, l)
+			requireStates(t, l, before)
 		})
 	}
 }
@@ -218,7 +265,7 @@ func TestAHostilePeerReachesNoAPIServer(t *testing.T) {
 		require.Eventually(t, func() bool {
 			state, err := n.State()
 			return err == nil && strings.Contains(state, "10.96.0.0/16")
-		}, 20*time.Second, 50*time.Millisecond, "%s leads there", n.Name)
+		}, patience, 50*time.Millisecond, "%s leads there", n.Name)
 	}
 	await(t, l)
 	for _, n := range l.West.Nodes {
@@ -261,7 +308,7 @@ func TestAPeerIsNoWayToAThirdCluster(t *testing.T) {
 		_, err = heard.Read(make([]byte, 10))
 		return err == nil
 	}
-	require.Eventually(t, func() bool { return hears("10.2.0.77:1") }, 20*time.Second, time.Millisecond, "as itself it is heard")
+	require.Eventually(t, func() bool { return hears("10.2.0.77:1") }, patience, time.Millisecond, "as itself it is heard")
 	for range 3 {
 		assert.False(t, hears("10.3.0.5:1"), "west is taken for east")
 	}
@@ -278,7 +325,7 @@ func TestAPeerIsNoWayToAThirdCluster(t *testing.T) {
 		require.NoError(t, err)
 		_ = conn.Close()
 	}
-	require.Eventually(t, func() bool { return hears("10.2.0.77:1") }, 20*time.Second, time.Millisecond, "all before it has arrived")
+	require.Eventually(t, func() bool { return hears("10.2.0.77:1") }, patience, time.Millisecond, "all before it has arrived")
 	for n, count := range before {
 		now, err := n.Sent(plan.Device("east"))
 		require.NoError(t, err)
@@ -356,7 +403,7 @@ func TestNothingOfIPv6IsCarried(t *testing.T) {
 		_ = other.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		_, err := other.Read(make([]byte, 100))
 		return err == nil
-	}, 10*time.Second, time.Millisecond, "the pod reaches its node by IPv6")
+	}, patience, time.Millisecond, "the pod reaches its node by IPv6")
 	send(l.Home.Nodes[1].Namespace, netip.AddrPortFrom(node.Address, plan.TunnelPort).String())
 	require.True(t, arrived(), "the packet is right: a node may send it, by IPv4")
 	for range 3 {
@@ -383,9 +430,9 @@ func TestNoLaneIsOpenWithoutPacketFilters(t *testing.T) {
 		require.NoError(t, err)
 		return device.MatchString(state)
 	}
-	require.Eventually(t, func() bool { return has(l.Home.Nodes[2]) }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return has(l.Home.Nodes[2]) }, patience, 50*time.Millisecond)
 	refused := func() bool { return strings.Contains(gateway.Agent.Log(), "operation not permitted") }
-	require.Eventually(t, refused, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, refused, patience, 50*time.Millisecond)
 	for range 20 {
 		assert.False(t, has(gateway), "a lane is open")
 		time.Sleep(50 * time.Millisecond)
@@ -413,6 +460,7 @@ func tunneled(from, to netip.Addr, port uint16, text string) []byte {
 }
 
 func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
+	t.Parallel()
 	kill := func(_ *netlab.Lab, n *netlab.Node) error { n.Kill(); return nil }
 	start := func(l *netlab.Lab, n *netlab.Node) error { return l.Start(n) }
 	for _, row := range []struct {
@@ -422,7 +470,8 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 	}{
 		{"its agent is killed", netlab.Settings{Strict: true}, kill, start},
 		{"its agent is killed, and addresses are translated", netlab.Settings{OneRange: true}, kill, start},
-		{"its cable is cut", netlab.Settings{Strict: true}, func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
+		{"its cable is cut", netlab.Settings{Strict: true},
+			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
 			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(false) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -442,7 +491,7 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 					require.NoError(t, err)
 					require.NoError(t, row.lose(l, n))
 					time.Sleep(time.Second)
-					require.Eventually(t, func() bool { return talk.Goes() }, 20*time.Second, 10*time.Millisecond, "nothing goes on")
+					require.NoError(t, talk.GoesOn(patience), "nothing goes on")
 					gap, err := talk.Gap()
 					require.NoError(t, err, "the connection is kept")
 					t.Logf("%s: %s: %v without an answer", n.Name, row.name, gap)
@@ -484,13 +533,13 @@ func TestAGatewayChangesItsKeyAndNoConnectionIsLost(t *testing.T) {
 		}
 		tell()
 		require.Eventually(t, func() bool {
-			assert.NoError(t, l.Keys())
+			assert.NoError(t, l.KeysOf(row.n))
 			return len(row.n.Keys) == 1 && row.n.Keys[0] != before
-		}, 60*time.Second, 500*time.Millisecond, "%s keeps its key", row.n.Name)
+		}, patience, 500*time.Millisecond, "%s keeps its key", row.n.Name)
 		tell()
 		awaitLanes(t, l)
 		for _, talk := range talks {
-			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond)
+			require.NoError(t, talk.GoesOn(patience))
 			gap, err := talk.Gap()
 			require.NoError(t, err, "the connection is kept")
 			t.Logf("%s: %v without an answer", row.n.Name, gap)
@@ -513,14 +562,14 @@ func TestAGatewayIsReadyOnceItsLanesAreUp(t *testing.T) {
 	}
 	require.NoError(t, l.Start(gateway))
 	require.NoError(t, l.Start(node))
-	require.Eventually(t, ready(node), 20*time.Second, 50*time.Millisecond, "which has no lanes")
+	require.Eventually(t, ready(node), patience, 50*time.Millisecond, "which has no lanes")
 	began := time.Now()
 	for time.Since(began) < 2*time.Second {
 		assert.False(t, ready(gateway)(), "nobody answers its gateways yet")
 	}
 	require.NoError(t, l.Start(l.West.Nodes[1]))
-	require.Eventually(t, ready(gateway), 20*time.Second, 50*time.Millisecond)
-	require.Eventually(t, ready(l.West.Nodes[1]), 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, ready(gateway), patience, 50*time.Millisecond)
+	require.Eventually(t, ready(l.West.Nodes[1]), patience, 50*time.Millisecond)
 }
 
 // awaitLanes waits until each gateway reaches each of the other cluster.
@@ -531,7 +580,7 @@ func awaitLanes(t *testing.T, l *netlab.Lab) {
 			require.Eventually(t, func() bool {
 				up, err := n.Lanes()
 				return err == nil && up == 2
-			}, 30*time.Second, 50*time.Millisecond, "%s lacks lanes", n.Name)
+			}, patience, 50*time.Millisecond, "%s lacks lanes", n.Name)
 		}
 	}
 }
@@ -549,7 +598,7 @@ func TestPacketsGoOnWhileAnAgentIsRestarted(t *testing.T) {
 	require.NoError(t, l.Start(node))
 	require.Eventually(t, func() bool {
 		return strings.Contains(node.Agent.Log(), "reached through a gateway")
-	}, 10*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	time.Sleep(time.Second)
 	after, err := node.State()
 	require.NoError(t, err)
@@ -575,7 +624,7 @@ func TestWhatOthersChangeIsPutRight(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			after, err = n.State()
 			return err == nil && withoutNumbers(after) == withoutNumbers(before)
-		}, 10*time.Second, 50*time.Millisecond)
+		}, patience, 50*time.Millisecond)
 		assert.Equal(t, withoutNumbers(before), withoutNumbers(after))
 	}
 	await(t, l)
@@ -597,10 +646,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	told := l.Site(l.Home)
 	told.Remotes[0].Pods = append(told.Remotes[0].Pods, second.Address)
 	require.NoError(t, l.Tell(l.Home, told))
-	require.Eventually(t, func() bool {
-		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
-		return err == nil
-	}, 10*time.Second, 50*time.Millisecond)
+	require.NoError(t, netlab.Hear(second.Namespace, to, patience))
 	talk, err := netlab.NewTalk(node.Pods[0].Namespace, to)
 	require.NoError(t, err)
 	defer talk.Close()
@@ -608,7 +654,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := netlab.Ask(second.Namespace, "", to, []byte("x"))
 		return err != nil
-	}, 10*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	_, err = talk.Gap()
 	assert.NoError(t, err, "others are not disturbed")
 }
@@ -628,7 +674,7 @@ func TestFromRoutedToTheFabricAndBackDropsNoConnection(t *testing.T) {
 	}
 	goOn := func(when string) {
 		for i, talk := range talks {
-			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "connection %d goes on %s", i, when)
+			require.NoError(t, talk.GoesOn(patience), "connection %d goes on %s", i, when)
 			gap, err := talk.Gap()
 			require.NoError(t, err, "connection %d is kept %s", i, when)
 			t.Logf("%s: connection %d: %v without an answer", when, i, gap)
@@ -642,7 +688,7 @@ func TestFromRoutedToTheFabricAndBackDropsNoConnection(t *testing.T) {
 		require.Eventually(t, func() bool {
 			state, err := n.State()
 			return err == nil && strings.Contains(state, "table 7472")
-		}, 20*time.Second, 50*time.Millisecond, "%s takes the fabric", n.Name)
+		}, patience, 50*time.Millisecond, "%s takes the fabric", n.Name)
 	}
 	goOn("through the fabric")
 	part(t, l)
@@ -671,7 +717,7 @@ func requireStates(t *testing.T, l *netlab.Lab, were map[*netlab.Node]string) {
 			var err error
 			state, err = n.State()
 			return err == nil && state == were[n]
-		}, 10*time.Second, 50*time.Millisecond)
+		}, patience, 50*time.Millisecond)
 		assert.Equal(t, were[n], state, n.Name)
 	}
 }
@@ -687,6 +733,7 @@ func part(t *testing.T, l *netlab.Lab) {
 }
 
 func TestNothingIsLeftOnAnyNode(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		remove func(t *testing.T, l *netlab.Lab)

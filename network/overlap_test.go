@@ -32,10 +32,10 @@ func reaches(t *testing.T, caller, called *netlab.Pod) {
 		}
 	}
 	for _, size := range []int{0, 56, 4000} {
-		assert.Eventually(t, func() bool { return netlab.Ping(caller.Namespace, called.Reached, size) == nil }, 10*time.Second, time.Millisecond,
+		assert.Eventually(t, func() bool { return netlab.Ping(caller.Namespace, called.Reached, size) == nil }, patience, time.Millisecond,
 			"%s pings %s with %d bytes", caller.Name, called.Name, size)
 	}
-	assert.Eventually(t, func() bool { return refusedBy(t, caller.Namespace, called.Reached) }, 10*time.Second, time.Millisecond,
+	assert.Eventually(t, func() bool { return refusedBy(t, caller.Namespace, called.Reached) }, patience, time.Millisecond,
 		"%s is told that nobody listens at %s", caller.Name, called.Name)
 }
 
@@ -126,7 +126,7 @@ func TestNobodyElseIsReachedThroughTranslation(t *testing.T) {
 	require.Eventually(t, func() bool {
 		says("100.66.0.77", inside.Reached)
 		return hears() == right
-	}, 20*time.Second, time.Millisecond, "as one of west it is heard")
+	}, patience, time.Millisecond, "as one of west it is heard")
 	// By the pod's own address nobody there reaches it, though that is where packets end.
 	require.NoError(t, gateway.Route(inside.Address.String()+"/32", "", plan.Device("home")))
 	for range 3 {
@@ -157,7 +157,7 @@ func TestTranslationBeginsChangesAndEnds(t *testing.T) {
 		await(t, l)
 		reaches(t, from, to)
 		reaches(t, to, from)
-		assert.Eventually(t, func() bool { return netlab.Ping(from.Namespace, was, 8) != nil }, 10*time.Second, time.Millisecond,
+		assert.Eventually(t, func() bool { return netlab.Ping(from.Namespace, was, 8) != nil }, patience, time.Millisecond,
 			"it is reached by %s no more", was)
 	}
 	change("100.66.0.0/16")
@@ -176,7 +176,7 @@ func TestClustersWithOneRangeLeaveNothingBehind(t *testing.T) {
 	told.Remotes[0].Ranges, told.Remotes[0].Translations = slices.Clone(l.West.Ranges), nil
 	require.NoError(t, l.Tell(l.Home, told))
 	agent := l.Home.Nodes[0].Agent
-	require.Eventually(t, func() bool { return strings.Contains(agent.Log(), "have it reached as a range of its own") }, 20*time.Second,
+	require.Eventually(t, func() bool { return strings.Contains(agent.Log(), "have it reached as a range of its own") }, patience,
 		50*time.Millisecond)
 	reaches(t, l.Home.Nodes[0].Pods[0], l.West.Nodes[0].Pods[0])
 	part(t, l)

@@ -24,10 +24,8 @@ func awaitTransit(t *testing.T, l *netlab.Lab) {
 	for _, from := range l.West.Nodes {
 		for _, to := range l.East.Nodes {
 			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {
-				require.Eventually(t, func() bool {
-					_, err := netlab.Ask(way[0].Pods[0].Namespace, "", way[1].Pods[0], []byte("there?"))
-					return err == nil
-				}, 30*time.Second, 50*time.Millisecond, "%s does not reach %s", way[0].Name, way[1].Name)
+				require.NoError(t, netlab.Hear(way[0].Pods[0].Namespace, way[1].Pods[0], patience), "%s does not reach %s", way[0].Name,
+					way[1].Name)
 			}
 		}
 	}
@@ -49,6 +47,7 @@ func unheard(t *testing.T, ways map[string][2]*netlab.Pod) {
 }
 
 func TestRemoteClustersReachEachOtherThroughHome(t *testing.T) {
+	t.Parallel()
 	for _, settings := range []netlab.Settings{
 		{Three: true, Transit: true}, {Three: true, Transit: true, Strict: true}, {Three: true, Transit: true, OneRange: true},
 	} {
@@ -97,10 +96,7 @@ func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
 	}
 	awaitTransit(t, l)
 	west, east := l.West.Nodes[0], l.East.Nodes[2]
-	require.Eventually(t, func() bool {
-		_, err := netlab.Ask(west.Pods[1].Namespace, "", l.Home.Nodes[0].Pods[0], []byte("x"))
-		return err == nil
-	}, 20*time.Second, 50*time.Millisecond, "west lets its second pod pass")
+	require.NoError(t, netlab.Hear(west.Pods[1].Namespace, l.Home.Nodes[0].Pods[0], patience), "west lets its second pod pass")
 	unheard(t, map[string][2]*netlab.Pod{
 		"from a pod that home has not named": {west.Pods[1], east.Pods[0]}, "to a pod that home has not named": {west.Pods[0], east.Pods[1]},
 		"back": {east.Pods[1], west.Pods[0]}, "between two": {east.Pods[1], west.Pods[1]},
@@ -120,9 +116,9 @@ func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
 		_, err := netlab.Ask(west.Pods[1].Namespace, "", east.Pods[0], []byte("x"))
 		return err == nil
 	}
-	require.Eventually(t, hears, 20*time.Second, 50*time.Millisecond)
+	require.NoError(t, netlab.Hear(west.Pods[1].Namespace, east.Pods[0], patience))
 	require.NoError(t, l.Tell(l.Home, l.Site(l.Home)))
-	require.Eventually(t, func() bool { return !hears() }, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return !hears() }, patience, 50*time.Millisecond)
 	_, err = talk.Gap()
 	assert.NoError(t, err, "others are not disturbed")
 }
@@ -130,6 +126,7 @@ func TestHomeSaysWhichPodsOfRemoteClustersReachEachOther(t *testing.T) {
 // TestARemoteClusterIsNotTakenForAnother has a gateway of west, and then one of east, send under addresses of others to all that home
 // carries packets to, and to what they are not to reach.
 func TestARemoteClusterIsNotTakenForAnother(t *testing.T) {
+	t.Parallel()
 	for _, oneRange := range []bool{false, true} {
 		for _, liar := range []string{"west", "east"} {
 			t.Run(fmt.Sprintf("%s, one range %v", liar, oneRange), func(t *testing.T) {
@@ -196,7 +193,7 @@ func lies(t *testing.T, l *netlab.Lab, from, other *netlab.Cluster) {
 	require.Eventually(t, func() bool {
 		says(honest.Reached.String(), named.Reached)
 		return listen[named]() == right
-	}, 20*time.Second, time.Millisecond, "as a pod that is named it is heard")
+	}, patience, time.Millisecond, "as a pod that is named it is heard")
 	for range 3 {
 		for _, source := range sources {
 			for p := range listen {
@@ -234,7 +231,7 @@ func TestOneClusterThatRefusesDisturbsNoOther(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := netlab.Ask(west.Namespace, "", east, []byte("x"))
 		return err != nil
-	}, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	unheard(t, map[string][2]*netlab.Pod{"west to east": {west, east}, "east to west": {east, west}})
 	reaches(t, west, l.Home.Nodes[1].Pods[0])
 	reaches(t, l.Home.Nodes[1].Pods[0], east)
@@ -263,10 +260,7 @@ func TestWhatOneClusterCallsThePodsOfAnother(t *testing.T) {
 	was := west
 	west.Reached, _ = told.Remotes[i].Translations.Reached(west.Reached)
 	require.Equal(t, "100.76.0.2", west.Reached.String())
-	require.Eventually(t, func() bool {
-		_, err := netlab.Ask(caller.Namespace, "", &west, []byte("there?"))
-		return err == nil
-	}, 30*time.Second, 50*time.Millisecond)
+	require.NoError(t, netlab.Hear(caller.Namespace, &west, patience))
 	reaches(t, caller, &west)
 	_, err := netlab.Ask(caller.Namespace, "", &was, []byte("x"))
 	assert.Error(t, err, "by what home reaches it, it is not reached from there")
@@ -289,15 +283,15 @@ func TestTransitGoesOverTheNextGateway(t *testing.T) {
 		require.Eventually(t, func() bool {
 			up, err := n.Lanes()
 			return err == nil && up == want
-		}, 30*time.Second, 50*time.Millisecond, "%s does not have %d lanes", n.Name, want)
+		}, patience, 50*time.Millisecond, "%s does not have %d lanes", n.Name, want)
 	}
 	for _, n := range l.Home.Nodes[1:] {
 		lanes(n, 4)
 		require.NoError(t, n.Lose("172.30.3.0/24", true))
 		lanes(n, 2)
-		require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "nothing goes on without the lane of %s", n.Name)
+		require.NoError(t, talk.GoesOn(patience), "nothing goes on without the lane of %s", n.Name)
 		for range 20 {
-			require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond)
+			require.NoError(t, talk.GoesOn(patience))
 		}
 		gap, err := talk.Gap()
 		require.NoError(t, err, "the connection is kept")

@@ -32,7 +32,7 @@ func awaitWireGuard(t *testing.T, l *netlab.Lab, is bool) {
 		for _, r := range l.Site(c).Remotes {
 			for _, n := range c.Nodes {
 				if n.Gateway {
-					require.Eventually(t, func() bool { return n.Sends(plan.WireGuardDevice(r.Name)) == is }, 20*time.Second, 50*time.Millisecond,
+					require.Eventually(t, func() bool { return n.Sends(plan.WireGuardDevice(r.Name)) == is }, patience, 50*time.Millisecond,
 						"%s sends by WireGuard to %s: %v", n.Name, r.Name, is)
 				}
 			}
@@ -96,7 +96,7 @@ func talks(t *testing.T, l *netlab.Lab) (all []*netlab.Talk) {
 func goOn(t *testing.T, all []*netlab.Talk, when string, longest time.Duration) {
 	t.Helper()
 	for i, talk := range all {
-		require.Eventually(t, talk.Goes, 20*time.Second, 10*time.Millisecond, "connection %d goes on %s", i, when)
+		require.NoError(t, talk.GoesOn(patience), "connection %d goes on %s", i, when)
 		gap, err := talk.Gap()
 		require.NoError(t, err, "connection %d is kept %s", i, when)
 		t.Logf("%s: connection %d: %v without an answer", when, i, gap)
@@ -114,6 +114,7 @@ func TestFromTLSToWireGuardAndBackDropsNoConnection(t *testing.T) {
 	goOn(t, all, "by TLS", hidden)
 	tell := func(wireGuard bool) {
 		l.WireGuard = wireGuard
+		require.NoError(t, l.Keys())
 		for _, c := range l.Clusters() {
 			require.NoError(t, l.Tell(c, l.Site(c)))
 		}
@@ -125,7 +126,7 @@ func TestFromTLSToWireGuardAndBackDropsNoConnection(t *testing.T) {
 	tell(false)
 	for _, c := range l.Clusters() {
 		for _, n := range c.Nodes[1:] {
-			require.Eventually(t, func() bool { return !n.HasLink(plan.WireGuardDevice(l.Site(c).Remotes[0].Name)) }, 20*time.Second,
+			require.Eventually(t, func() bool { return !n.HasLink(plan.WireGuardDevice(l.Site(c).Remotes[0].Name)) }, patience,
 				50*time.Millisecond, "%s has WireGuard no longer", n.Name)
 		}
 	}
@@ -179,7 +180,7 @@ func TestTLSCarriesWhereWireGuardDoesNot(t *testing.T) {
 		}
 	}
 	require.NoError(t, partner.LoseUDP(7477, true))
-	require.Eventually(t, byTLS("see whether packets come through to UDP port 7477 there"), 20*time.Second, 50*time.Millisecond,
+	require.Eventually(t, byTLS("see whether packets come through to UDP port 7477 there"), patience, 50*time.Millisecond,
 		"both gateways send by TLS, and say why")
 	assert.True(t, l.Home.Nodes[2].Sends(plan.WireGuardDevice("west")), "others are not concerned")
 	goOn(t, all, "while UDP is lost", hidden)
@@ -188,7 +189,7 @@ func TestTLSCarriesWhereWireGuardDoesNot(t *testing.T) {
 	goOn(t, all, "by WireGuard again", hidden)
 	if !gateway.HasWireGuard() {
 		require.NoError(t, gateway.RemoveLink(plan.WireGuardDevice("west")))
-		require.Eventually(t, byTLS("the kernel of this node has no WireGuard"), 20*time.Second, 50*time.Millisecond)
+		require.Eventually(t, byTLS("the kernel of this node has no WireGuard"), patience, 50*time.Millisecond)
 		goOn(t, all, "without WireGuard", hidden)
 	}
 }
@@ -203,8 +204,8 @@ func TestNoWireGuardStaysWithoutPacketFilters(t *testing.T) {
 	require.NoError(t, l.Join())
 	require.Eventually(t, func() bool {
 		return strings.Contains(gateway.Agent.Log(), "operation not permitted") && !gateway.HasLink(plan.WireGuardDevice("west"))
-	}, 20*time.Second, 50*time.Millisecond, "what an agent before has left is still open")
-	require.Eventually(t, func() bool { return l.Home.Nodes[2].Sends(plan.WireGuardDevice("west")) }, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond, "what an agent before has left is still open")
+	require.Eventually(t, func() bool { return l.Home.Nodes[2].Sends(plan.WireGuardDevice("west")) }, patience, 50*time.Millisecond)
 }
 
 // TestWireGuardKnowsNoStranger has a gateway come with another key than the one that the other cluster is told of.
@@ -216,7 +217,7 @@ func TestWireGuardKnowsNoStranger(t *testing.T) {
 	require.NoError(t, gateway.ForgetWireGuardKey())
 	require.NoError(t, l.Start(gateway))
 	byTLS := func() bool { return gateway.Sends(plan.Device("home")) && partner.Sends(plan.Device("west")) }
-	require.Eventually(t, byTLS, 20*time.Second, 50*time.Millisecond)
+	require.Eventually(t, byTLS, patience, 50*time.Millisecond)
 	for range 20 { // it tries all the time
 		time.Sleep(100 * time.Millisecond)
 		require.True(t, byTLS(), "a gateway with another key is taken for the one that was named")
@@ -240,7 +241,7 @@ func TestNobodyElseIsReachedByWireGuard(t *testing.T) {
 	require.Eventually(t, func() bool {
 		state, err := gateway.State()
 		return err == nil && strings.Contains(state, node.Address.String()+"/32")
-	}, 20*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	awaitWireGuard(t, l, true)
 	hears := func(source string, at *netlab.Namespace, to netip.Addr) bool {
 		heard, err := at.ListenPacket(netip.AddrPortFrom(to, 9001).String())
@@ -271,6 +272,7 @@ func TestNobodyElseIsReachedByWireGuard(t *testing.T) {
 }
 
 func TestNothingIsLeftOfWireGuard(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		remove func(t *testing.T, l *netlab.Lab)

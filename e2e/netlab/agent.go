@@ -6,11 +6,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,16 +130,26 @@ func (l *Lab) Remove(n *Node) error {
 	return nil
 }
 
-// Keys has all gateways make their keys, or say which they have now.
+// Keys has all gateways make their keys, or say which they have now, those for WireGuard only where it is to carry packets.
 func (l *Lab) Keys() error {
+	var gateways []*Node
 	for _, n := range l.Nodes() {
 		if n.Gateway {
-			if err := l.keys(n); err != nil {
-				return err
-			}
+			gateways = append(gateways, n)
 		}
 	}
-	return nil
+	return l.KeysOf(gateways...)
+}
+
+// KeysOf has some gateways do what Keys has all of them do.
+func (l *Lab) KeysOf(gateways ...*Node) error {
+	errs := make([]error, len(gateways))
+	var asking sync.WaitGroup
+	for i, n := range gateways {
+		asking.Go(func() { errs[i] = l.keys(n) })
+	}
+	asking.Wait()
+	return errors.Join(errs...)
 }
 
 // Rotate has a gateway get another key, which it uses once others are told of it.
@@ -159,6 +169,9 @@ func (l *Lab) keys(n *Node, args ...string) error {
 		}
 		n.Keys = append(n.Keys, key)
 	}
+	if !l.WireGuard {
+		return nil
+	}
 	if a, err = l.run(n, "key", "--wireguard", "--state="+n.dir); err != nil {
 		return err
 	}
@@ -174,8 +187,15 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 		others = l.Clusters()[1:]
 	}
 	s := &site.Site{}
+	if c.scattered {
+		s.PodRanges = c.Ranges
+	}
 	for _, n := range c.Nodes {
-		s.Nodes = append(s.Nodes, site.Node{Name: n.Name, Address: n.Address, Pods: []netip.Prefix{n.Range}, Gateway: n.Gateway})
+		told := site.Node{Name: n.Name, Address: n.Address, Pods: n.ranges(), Gateway: n.Gateway}
+		if c.scattered { // the first is the one that may
+			told.Pods = told.Pods[:1]
+		}
+		s.Nodes = append(s.Nodes, told)
 	}
 	for _, other := range others {
 		r := site.Remote{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges), Translations: c.Translations, MTU: 1500}
@@ -226,13 +246,20 @@ func (l *Lab) addTransit(c *Cluster, s *site.Site) {
 	}
 }
 
-// Tell tells all nodes of a cluster.
+// Tell tells all nodes of a cluster. Where nodes have no ranges, only gateways know pods.
 func (l *Lab) Tell(c *Cluster, s *site.Site) error {
-	content, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
 	for _, n := range c.Nodes {
+		told := *s
+		if c.scattered && !n.Gateway {
+			told.Nodes = slices.Clone(s.Nodes)
+			for i := range told.Nodes {
+				told.Nodes[i].Pods = nil
+			}
+		}
+		content, err := json.MarshalIndent(told, "", "  ")
+		if err != nil {
+			return err
+		}
 		// In one step: what is half written is no Site.
 		path := filepath.Join(n.dir, "site.json")
 		if err := os.WriteFile(path+".new", content, 0o644); err != nil {

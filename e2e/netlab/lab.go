@@ -47,6 +47,8 @@ type Cluster struct {
 	Ranges       []netip.Prefix
 	Translations remotecluster.Translations
 	router       *Namespace
+	// scattered: Range of its nodes is not valid.
+	scattered bool
 }
 
 // node returns a node by its name, nil if there is none.
@@ -72,8 +74,9 @@ func (c *Cluster) Translate(translations remotecluster.Translations) {
 type Node struct {
 	*Namespace
 	Address netip.Addr
-	Range   netip.Prefix
-	Pods    []*Pod
+	// Range is that of its pods, not valid where nodes have none.
+	Range netip.Prefix
+	Pods  []*Pod
 	// Gateway: lanes begin here.
 	Gateway bool
 	// Agent is nil while it does not run.
@@ -99,6 +102,8 @@ type Pod struct {
 type Settings struct {
 	// OneRange: pods of all clusters have their addresses from the same range.
 	OneRange bool
+	// Scattered: nodes have no ranges of their own, and each pod has a route on each node, as with Calico.
+	Scattered bool
 	// Three: there is a third cluster.
 	Three bool
 	// Transit: home carries between the other two, once they are joined.
@@ -107,6 +112,8 @@ type Settings struct {
 	WireGuard bool
 	// Strict: nodes filter by the reverse path.
 	Strict bool
+	// Program is lodestone-network, as Build has built it, where several labs share it; empty: it is built for this one.
+	Program string
 	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
 	Congestion string
 	// Delay and Loss are of each packet between the routers, each way; 0: they are joined by a cable.
@@ -119,7 +126,7 @@ const user = 65532
 
 // New makes the clusters, without agents.
 func New(ctx context.Context, settings Settings) (l *Lab, err error) {
-	l = &Lab{Transit: settings.Transit, WireGuard: settings.WireGuard}
+	l = &Lab{Transit: settings.Transit, WireGuard: settings.WireGuard, program: settings.Program}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -131,8 +138,10 @@ func New(ctx context.Context, settings Settings) (l *Lab, err error) {
 	if err := os.Chmod(l.dir, 0o755); err != nil { // agents have a user of their own
 		return nil, err
 	}
-	if l.program, err = build(ctx, l.dir); err != nil {
-		return nil, err
+	if l.program == "" {
+		if l.program, err = Build(ctx, l.dir); err != nil {
+			return nil, err
+		}
 	}
 	if l.Home, err = l.cluster("home", 1, settings); err != nil {
 		return nil, err
@@ -187,8 +196,8 @@ func (l *Lab) Plain() error {
 	return errors.Join(errs...)
 }
 
-// build builds the program into a directory, and returns its path.
-func build(ctx context.Context, dir string) (string, error) {
+// Build builds the program into a directory that everybody can read, and returns its path.
+func Build(ctx context.Context, dir string) (string, error) {
 	root, err := built.SourceTree()
 	if err != nil {
 		return "", err
@@ -236,7 +245,8 @@ func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, err
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Name: name, router: router, Ranges: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", number))}}
+	c := &Cluster{Name: name, router: router, scattered: settings.Scattered,
+		Ranges: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", number))}}
 	if settings.OneRange {
 		c.Ranges = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}
 		as := netip.MustParsePrefix(fmt.Sprintf("100.%d.0.0/16", 64+number))
@@ -257,8 +267,11 @@ func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, err
 	// As a network without overlay has it: each node knows where the pods of the others are.
 	for _, n := range c.Nodes {
 		for _, other := range c.Nodes {
-			if n != other {
-				if err := n.Route(other.Range.String(), other.Address.String(), ""); err != nil {
+			if n == other {
+				continue
+			}
+			for _, pods := range other.ranges() {
+				if err := n.Route(pods.String(), other.Address.String(), ""); err != nil {
 					return nil, err
 				}
 			}
@@ -292,14 +305,24 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 			return nil, err
 		}
 	}
-	gateway := n.Range.Addr().Next()
+	gateway, bits := n.Range.Addr().Next(), 24
+	if c.scattered {
+		gateway, bits, n.Range = netip.MustParseAddr("169.254.1.1"), 32, netip.Prefix{}
+	}
 	err = errors.Join(n.congestion(settings.Congestion), n.Route("", fmt.Sprintf("172.30.%d.254", number), ""),
-		n.Bridge("cni0", gateway.String()+"/24"), masquerade(n.Namespace, c.Ranges[0]))
+		n.Bridge("cni0", netip.PrefixFrom(gateway, bits).String()), masquerade(n.Namespace, c.Ranges[0]))
 	if err != nil {
 		return nil, err
 	}
 	for i := range 2 {
-		p, err := l.pod(n, i, gateway)
+		address := gateway
+		for range i + 1 {
+			address = address.Next()
+		}
+		if c.scattered { // those of one node are not beside each other
+			address = netip.AddrFrom4([4]byte{10, c.Ranges[0].Addr().As4()[1], byte(i + 1), byte(10 + index)})
+		}
+		p, err := l.pod(n, i, address, gateway)
 		if err != nil {
 			return nil, err
 		}
@@ -335,20 +358,33 @@ func (n *Node) cable() string {
 // Cut cuts a node's cable, or joins it again. Nobody is told.
 func (n *Node) Cut(cut bool) error { return n.cluster.router.SetLink(n.cable(), !cut) }
 
-func (l *Lab) pod(n *Node, index int, gateway netip.Addr) (*Pod, error) {
+func (l *Lab) pod(n *Node, index int, address, gateway netip.Addr) (*Pod, error) {
 	namespace, err := l.namespace(fmt.Sprintf("%s-pod%d", n.Name, index))
 	if err != nil {
 		return nil, err
 	}
-	address := gateway
-	for range index + 1 {
-		address = address.Next()
-	}
 	reached, _ := n.cluster.Translations.Reached(address)
 	p := &Pod{Namespace: namespace, Address: address, Reached: reached}
-	link := fmt.Sprintf("pod%d", index)
-	return p, errors.Join(Join(p.Namespace, "eth0", address.String()+"/24", n.Namespace, link, ""), n.Master(link, "cni0"),
-		p.Route("", gateway.String(), ""))
+	link, bits := fmt.Sprintf("pod%d", index), 24
+	if n.cluster.scattered {
+		bits = 32
+	}
+	err = errors.Join(Join(p.Namespace, "eth0", netip.PrefixFrom(address, bits).String(), n.Namespace, link, ""), n.Master(link, "cni0"))
+	if n.cluster.scattered {
+		err = errors.Join(err, p.Route(gateway.String()+"/32", "", "eth0"), n.Route(address.String()+"/32", "", "cni0"))
+	}
+	return p, errors.Join(err, p.Route("", gateway.String(), ""))
+}
+
+// ranges are those of a node's pods, each of one address where it has no Range.
+func (n *Node) ranges() (all []netip.Prefix) {
+	if !n.cluster.scattered {
+		return []netip.Prefix{n.Range}
+	}
+	for _, p := range n.Pods {
+		all = append(all, netip.PrefixFrom(p.Address, p.Address.BitLen()))
+	}
+	return all
 }
 
 // Expose has a node translate connections to an address and a TCP port to another one, as kube-proxy does for Services.

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func (n *Namespace) Listen(address string) (listener net.Listener, err error) {
 
 // Dial opens a connection from the namespace, and from an address there, if one is given.
 func (n *Namespace) Dial(network, from, to string) (conn net.Conn, err error) {
-	dialer := &net.Dialer{Timeout: 2 * time.Second}
+	dialer := &net.Dialer{Timeout: 2 * time.Second, Control: reuse}
 	if from != "" {
 		local := netip.MustParseAddrPort(from)
 		if network == "udp" {
@@ -135,10 +136,17 @@ func (n *Namespace) Dial(network, from, to string) (conn net.Conn, err error) {
 	return conn, err
 }
 
+// reuse lets a socket have an address that one before it had: a program that is being started at the moment, in whatever namespace, has
+// what was open until it is.
+func reuse(_, _ string, conn syscall.RawConn) (err error) {
+	failed := conn.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+	return errors.Join(failed, err)
+}
+
 // ListenPacket listens for UDP in the namespace.
 func (n *Namespace) ListenPacket(address string) (conn *net.UDPConn, err error) {
 	err = n.In(func() error {
-		packets, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", address)
+		packets, err := (&net.ListenConfig{Control: reuse}).ListenPacket(context.Background(), "udp", address)
 		if err == nil {
 			conn = packets.(*net.UDPConn)
 		}
@@ -217,8 +225,8 @@ func (n *Namespace) Route(to, via, link string) error {
 		}
 		route.Dst = prefix
 	}
-	if via != "" {
-		route.Gw = net.ParseIP(via)
+	if route.Scope = netlink.SCOPE_LINK; via != "" {
+		route.Scope, route.Gw = netlink.SCOPE_UNIVERSE, net.ParseIP(via)
 	}
 	if link != "" {
 		found, err := n.links.LinkByName(link)

@@ -66,14 +66,27 @@ func (p *Pod) Serve(ctx context.Context) error {
 	return nil
 }
 
+// connect connects to a pod by TCP. On a busy machine a lane may be silent for so long that it does not count for a moment: what is lost
+// meanwhile is sent again.
+func connect(from *Namespace, to *Pod) (conn net.Conn, err error) {
+	for range 10 {
+		conn, err = from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
+		var late net.Error
+		if !errors.As(err, &late) || !late.Timeout() {
+			break
+		}
+	}
+	return conn, err
+}
+
 // Call calls a pod by TCP, has it send back what is given, and returns the address that it was called from.
 func Call(from *Namespace, to *Pod, content []byte) (seen string, err error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
+	conn, err := connect(from, to)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return "", err
 	}
 	reader := bufio.NewReader(conn)
@@ -107,6 +120,29 @@ func Ask(from *Namespace, source string, to *Pod, content []byte) (seen string, 
 		seen, err = ask(conn, content)
 	}
 	return seen, err
+}
+
+// Hear asks a pod by UDP again and again until it answers, and returns an error if it does not within that time. Unlike Ask it is for ways
+// that are not there yet: it does not wait for what was lost.
+func Hear(from *Namespace, to *Pod, within time.Duration) error {
+	conn, err := from.Dial("udp", "", netip.AddrPortFrom(to.Reached, Port).String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	const often = 50 * time.Millisecond
+	for began := time.Now(); ; {
+		sent := time.Now()
+		if _, err = conn.Write([]byte("there?")); err == nil {
+			if err = conn.SetReadDeadline(sent.Add(often)); err == nil {
+				_, err = conn.Read(make([]byte, 100))
+			}
+		}
+		if err == nil || time.Since(began) > within {
+			return err
+		}
+		time.Sleep(time.Until(sent.Add(often)))
+	}
 }
 
 func ask(conn net.Conn, content []byte) (seen string, err error) {
@@ -181,6 +217,8 @@ func sum(words []byte) uint16 {
 type Talk struct {
 	conn net.Conn
 	mu   sync.Mutex
+	// sent and back are how many bytes were, back of those that came back.
+	sent, back int
 	// gap is the longest time in which nothing came back; last is when something did.
 	gap  time.Duration
 	last time.Time
@@ -189,7 +227,7 @@ type Talk struct {
 
 // NewTalk begins to talk with a pod.
 func NewTalk(from *Namespace, to *Pod) (*Talk, error) {
-	conn, err := from.Dial("tcp", "", netip.AddrPortFrom(to.Reached, Port).String())
+	conn, err := connect(from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +238,9 @@ func NewTalk(from *Namespace, to *Pod) (*Talk, error) {
 	t := &Talk{conn: conn, last: time.Now()}
 	go func() {
 		for {
+			t.mu.Lock()
+			t.sent++
+			t.mu.Unlock()
 			if _, err := conn.Write([]byte{1}); err != nil {
 				return
 			}
@@ -211,6 +252,7 @@ func NewTalk(from *Namespace, to *Pod) (*Talk, error) {
 			_, err := reader.ReadByte()
 			t.mu.Lock()
 			t.gap, t.last = max(t.gap, time.Since(t.last)), time.Now()
+			t.back++
 			t.err = err
 			t.mu.Unlock()
 			if err != nil {
@@ -229,11 +271,26 @@ func (t *Talk) Gap() (gap time.Duration, err error) {
 	return gap, t.err
 }
 
-// Goes says whether something came back just now.
-func (t *Talk) Goes() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return time.Since(t.last) < 50*time.Millisecond && t.err == nil
+// GoesOn waits until something comes back that was sent after the call, and returns an error if nothing does within that time.
+func (t *Talk) GoesOn(within time.Duration) error {
+	began, next := time.Now(), 0
+	for {
+		t.mu.Lock()
+		if next == 0 {
+			next = t.sent + 1
+		}
+		back, err := t.back, t.err
+		t.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case back >= next:
+			return nil
+		case time.Since(began) > within:
+			return fmt.Errorf("nothing came back for %v", within)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Close ends the connection.

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/path"
 	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
 )
 
 const (
@@ -34,6 +35,7 @@ type Options struct {
 	Site        string
 	State       string
 	KeyAge      time.Duration
+	PodCIDRs    []string
 	Listen      string
 	WireGuard   int
 	Connections int
@@ -88,6 +90,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
 	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; "+
 		"0: any age")
+	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "IPv4 ranges of which pods of this cluster have their addresses, where its "+
+		"network does not take these from the podCIDRs of nodes, which are not looked at then; all nodes have to have the same")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
 	flags.IntVar(&o.WireGuard, "wireguard-port", o.WireGuard, "UDP port at which a gateway listens for WireGuard of another cluster whose "+
 		"carrier that is, and those after it where several dial; 0: it has no WireGuard")
@@ -107,6 +111,12 @@ func (o *Options) Validate() error {
 	} else if !filepath.IsAbs(o.Site) {
 		errs = append(errs, fmt.Errorf("--site=%s is not the absolute path of a file", o.Site))
 	}
+	if _, err := o.podRanges(); err != nil {
+		errs = append(errs, fmt.Errorf("--pod-cidrs: %w", err))
+	}
+	if len(o.PodCIDRs) > 0 && o.Site != "" {
+		errs = append(errs, errors.New("--pod-cidrs is of no use with --site: have podRanges in that file"))
+	}
 	errs = append(errs, validateState(o.State))
 	if o.KeyAge != 0 && o.KeyAge < time.Hour {
 		errs = append(errs, fmt.Errorf("--key-age=%v: give 1h or more, or 0", o.KeyAge))
@@ -119,6 +129,20 @@ func (o *Options) Validate() error {
 	}
 	errs = append(errs, program.ValidateAddress("--listen", o.Listen), program.ValidateAddress("--http-address", o.HTTPAddress))
 	return errors.Join(errs...)
+}
+
+// podRanges are those of --pod-cidrs.
+func (o *Options) podRanges() ([]netip.Prefix, error) {
+	ranges, err := remotecluster.ParsePodRanges(o.PodCIDRs)
+	if err == nil {
+		err = ranges.Disjoint()
+	}
+	for _, one := range ranges {
+		if err == nil && !one.Addr().Is4() {
+			err = fmt.Errorf("%s is not an IPv4 range: only IPv4 is carried", one)
+		}
+	}
+	return ranges, err
 }
 
 func validateState(state string) error {
@@ -149,7 +173,11 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watch, err := cluster.NewWatch(ctx, config, o.Namespace, o.Node, o.Tenants)
+	ranges, err := o.podRanges()
+	if err != nil {
+		return err
+	}
+	watch, err := cluster.NewWatch(ctx, config, o.Namespace, o.Node, o.Tenants, ranges)
 	if err != nil {
 		return err
 	}

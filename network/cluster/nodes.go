@@ -13,14 +13,15 @@ import (
 )
 
 // partaking are the nodes that take part, sorted by name, and why others do not: of two nodes that claim the same addresses only one is
-// there, and one that is wrong must not part the clusters. It is the one that is ready, or the older one.
-func partaking(nodes []*corev1.Node) (part []site.Node, left []string) {
+// there, and one that is wrong must not part the clusters. It is the one that is ready, or the older one. Alone: their podCIDRs say
+// nothing.
+func partaking(nodes []*corev1.Node, alone bool) (part []site.Node, left []string) {
 	nodes = slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	var all claims
 	for _, n := range nodes {
-		told, ok := nodeOf(n)
+		told, ok := nodeOf(n, alone)
 		if !ok {
 			continue
 		}
@@ -33,6 +34,34 @@ func partaking(nodes []*corev1.Node) (part []site.Node, left []string) {
 	slices.SortFunc(part, func(a, b site.Node) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(left)
 	return part, left
+}
+
+// withPods are the nodes of a Site, each with the addresses of its pods that other clusters may reach. While an address is said to be that
+// of two pods, it is that of the newer one.
+func withPods(s *site.Site, pods []Pod) []site.Node {
+	may := map[netip.Addr]bool{}
+	for _, r := range s.Remotes {
+		for _, address := range r.Pods {
+			may[address] = true
+		}
+	}
+	at := map[netip.Addr]Pod{}
+	for _, p := range pods {
+		for _, address := range p.Addresses {
+			if other, ok := at[address]; may[address] && (!ok || cmp.Or(other.Created.Compare(p.Created), cmp.Compare(p.Node, other.Node)) < 0) {
+				at[address] = p
+			}
+		}
+	}
+	on := map[string][]netip.Prefix{}
+	for address, p := range at {
+		on[p.Node] = append(on[p.Node], netip.PrefixFrom(address, address.BitLen()))
+	}
+	nodes := slices.Clone(s.Nodes)
+	for i := range nodes {
+		nodes[i].Pods = slices.SortedFunc(slices.Values(on[nodes[i].Name]), netip.Prefix.Compare)
+	}
+	return nodes
 }
 
 // rank is lower for nodes that are ready.

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,6 +26,8 @@ type Observation struct {
 	Namespace string
 	Nodes     []*corev1.Node
 	Links     []*networkv1alpha1.NetworkLink
+	// PodRanges are those of the addresses of pods, where podCIDRs of nodes say nothing of them; empty: they do.
+	PodRanges []netip.Prefix
 	// Service is the address of the API server's Service, of the range of all Services; not valid: it is not known.
 	Service netip.Addr
 	// Homes are the HomeClusters, by their names: what the owner of this cluster lets home clusters do.
@@ -41,6 +44,7 @@ type Pod struct {
 	Node string
 	// Probe: it is one of those that probe other clusters.
 	Probe     bool
+	Created   time.Time
 	Addresses []netip.Addr
 }
 
@@ -67,10 +71,10 @@ func KeyOf(link *networkv1alpha1.NetworkLink) Key { return Key{link.Namespace, l
 
 // Make returns what each node is told, and what becomes of each link.
 func Make(o Observation) (*site.Site, map[Key]Verdict) {
-	s := &site.Site{}
+	s := &site.Site{PodRanges: o.PodRanges}
 	var left []string
-	s.Nodes, left = partaking(o.Nodes)
-	ranges := slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return len(n.Pods) > 0 })
+	s.Nodes, left = partaking(o.Nodes, len(o.PodRanges) > 0)
+	ranges := len(o.PodRanges) > 0 || slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return len(n.Pods) > 0 })
 	away := virtual(o.Nodes)
 	verdicts := map[Key]Verdict{}
 	// Of two that cannot be both the older one is.
@@ -88,7 +92,8 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 			continue // there is nobody who could say so: home's condition NetworkReady does
 		case !ranges:
 			verdict = Verdict{Reason: "NoPodCIDRs", Message: "no node of this cluster has IPv4 podCIDRs in its spec, so nobody knows which " +
-				"node a pod's address belongs to: the network of this cluster cannot be joined yet"}
+				"node a pod's address belongs to: say of which ranges pods here have addresses, by --pod-cidrs of the DaemonSet " +
+				"lodestone-network"}
 		case len(remote.Gateways) == 0:
 			verdict = Verdict{Accepted: true, Reason: "Waiting", Message: "the other cluster has named no gateway yet"}
 		default:
@@ -109,6 +114,9 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 		verdicts[KeyOf(link)] = verdict
 	}
 	addTransit(s, o, verdicts, away)
+	if len(o.PodRanges) > 0 {
+		s.Nodes = withPods(s, o.Pods)
+	}
 	return s, verdicts
 }
 
@@ -128,8 +136,9 @@ func stands(n *corev1.Node) bool {
 	return n.Labels[keys.Cluster] != "" || n.Labels["type"] == "virtual-kubelet"
 }
 
-// nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not.
-func nodeOf(n *corev1.Node) (told site.Node, ok bool) {
+// nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not. Alone: its podCIDRs
+// say nothing.
+func nodeOf(n *corev1.Node, alone bool) (told site.Node, ok bool) {
 	if stands(n) {
 		return site.Node{}, false
 	}
@@ -138,6 +147,9 @@ func nodeOf(n *corev1.Node) (told site.Node, ok bool) {
 		return site.Node{}, false
 	}
 	told = site.Node{Name: n.Name, Address: address, Gateway: n.Labels[keys.Gateway] == keys.GatewayEnabled}
+	if alone {
+		return told, true
+	}
 	texts := n.Spec.PodCIDRs
 	if len(texts) == 0 && n.Spec.PodCIDR != "" {
 		texts = []string{n.Spec.PodCIDR}
@@ -247,6 +259,9 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 		if p.Probe && p.Namespace == o.Namespace || n != nil && selects(n) {
 			remote.Pods = append(remote.Pods, p.Addresses...)
 		}
+	}
+	if len(o.PodRanges) > 0 { // nodes let through what is of these
+		remote.Pods = slices.DeleteFunc(remote.Pods, func(a netip.Addr) bool { return !remotecluster.PodRanges(o.PodRanges).Has(a) })
 	}
 	slices.SortFunc(remote.Pods, netip.Addr.Compare)
 	remote.Pods = slices.Compact(remote.Pods)

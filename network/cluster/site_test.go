@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,49 @@ func TestANamespaceTakesPartWithoutBeingOffloaded(t *testing.T) {
 	b.Namespaces["private"].Labels = map[string]string{keys.Fabric: keys.FabricEnabled}
 	s, _ := Make(b)
 	assert.NotContains(t, s.Remotes[1].Transit[0].Pods, netip.MustParseAddr("10.2.0.8"), "what runs elsewhere is of offloaded namespaces")
+}
+
+func TestWhereNodesHaveNoRangesTheWayToEachPodIsKnown(t *testing.T) {
+	o := home()
+	o.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	at := func(node string, created int64, p Pod) Pod {
+		p.Node, p.Created = node, time.Unix(created, 0)
+		return p
+	}
+	o.Pods = []Pod{
+		at("node-2", 1, pod("shop", "10.1.0.9")), at("node-2", 1, pod("shop", "10.1.0.5")), at("node-1", 1, pod("shop", "10.1.0.6")),
+		at("node-1", 2, pod("shop", "10.1.0.7")), at("node-2", 1, pod("shop", "10.1.0.7")), // the older one is gone in a moment
+		at("node-1", 1, pod("private", "10.1.0.8")), at("node-1", 1, pod("shop", "10.3.0.1")), at("west", 1, pod("shop", "10.2.0.1")),
+		at("node-3", 1, pod("shop", "10.1.0.10")),
+	}
+	hosts := func(texts ...string) (all []netip.Prefix) {
+		for _, address := range addresses(texts...) {
+			all = append(all, netip.PrefixFrom(address, 32))
+		}
+		return all
+	}
+	s, verdicts := Make(o)
+	require.Equal(t, map[Key]string{{keys.NetworkNamespace, "west"}: "Accepted"}, reasons(verdicts))
+	require.NoError(t, s.Validate())
+	assert.Equal(t, o.PodRanges, s.PodRanges)
+	assert.Equal(t, hosts("10.1.0.6", "10.1.0.7"), s.Nodes[0].Pods, "podCIDRs say nothing, and who is not on the list needs no route")
+	assert.Equal(t, hosts("10.1.0.5", "10.1.0.9"), s.Nodes[1].Pods)
+	assert.Equal(t, addresses("10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.9", "10.1.0.10"), s.Remotes[0].Pods, "none outside of the ranges")
+	slices.Reverse(o.Pods)
+	again, _ := Make(o)
+	assert.Equal(t, s, again, "in whatever order pods are listed")
+
+	o.Pods, o.Namespaces = nil, nil // as a node that is no gateway knows it
+	for _, n := range o.Nodes[:2] {
+		n.Spec.PodCIDRs = nil
+	}
+	s, verdicts = Make(o)
+	assert.Equal(t, map[Key]string{{keys.NetworkNamespace, "west"}: "Accepted"}, reasons(verdicts))
+	assert.Empty(t, s.Nodes[0].Pods)
+	o.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	_, verdicts = Make(o)
+	assert.Equal(t, map[Key]string{{keys.NetworkNamespace, "west"}: "Unusable"}, reasons(verdicts),
+		"all nodes know that the other cluster has addresses of pods here, whichever pods there are")
 }
 
 func TestARemoteClusterHeedsItsOwnerAndNotHome(t *testing.T) {

@@ -38,6 +38,7 @@ const settle = 200 * time.Millisecond
 // Watch watches the own cluster for one node. It is safe for concurrent use.
 type Watch struct {
 	namespace, self string
+	podRanges       []netip.Prefix
 	factory         informers.SharedInformerFactory
 	nodes           cache.SharedIndexInformer
 	links, homes    cache.SharedIndexInformer // homes is nil where there are no home clusters
@@ -53,7 +54,8 @@ type Watch struct {
 }
 
 // NewWatch begins to watch, until ctx ends. Tenants says that there may be home clusters, whose links are in their tenant namespaces.
-func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, tenants bool) (*Watch, error) {
+// PodRanges are those of pods where podCIDRs of nodes say nothing of them; none: they do.
+func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, tenants bool, podRanges []netip.Prefix) (*Watch, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server: %w", err)
@@ -66,7 +68,7 @@ func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, 
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{namespace: namespace, self: self, ctx: ctx,
+	w := &Watch{namespace: namespace, self: self, podRanges: podRanges, ctx: ctx,
 		factory: informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))}
 	w.nodes = w.factory.Core().V1().Nodes().Informer()
 	w.links = clients.NewInformer(links, &networkv1alpha1.NetworkLink{}, nil, cache.Indexers{})
@@ -151,8 +153,9 @@ func (w *Watch) watchPods() error {
 // observe collects what is known. The caller holds mu.
 func (w *Watch) observe() Observation {
 	service, _ := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST")) // it may be the name of an API server elsewhere
-	o := Observation{Namespace: w.namespace, Service: service, Nodes: controller.All[corev1.Node](w.nodes), Links: w.all(),
-		Homes: map[string]*remotev1alpha1.HomeCluster{}, Namespaces: map[string]*corev1.Namespace{}}
+	o := Observation{Namespace: w.namespace, PodRanges: w.podRanges, Service: service,
+		Nodes: controller.All[corev1.Node](w.nodes), Links: w.all(), Homes: map[string]*remotev1alpha1.HomeCluster{},
+		Namespaces: map[string]*corev1.Namespace{}}
 	slices.SortFunc(o.Nodes, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	if w.homes != nil {
 		for home := range controller.Each[remotev1alpha1.HomeCluster](w.homes) {
@@ -186,7 +189,8 @@ func podOf(p *corev1.Pod) (pod Pod, ok bool) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return Pod{}, false
 	}
-	pod = Pod{Namespace: p.Namespace, Node: p.Spec.NodeName, Probe: p.Labels["app.kubernetes.io/component"] == ProbeComponent}
+	pod = Pod{Namespace: p.Namespace, Node: p.Spec.NodeName, Probe: p.Labels["app.kubernetes.io/component"] == ProbeComponent,
+		Created: p.CreationTimestamp.Time}
 	for _, ip := range p.Status.PodIPs {
 		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() {
 			pod.Addresses = append(pod.Addresses, address)
@@ -212,7 +216,7 @@ func (w *Watch) Node(name string) *corev1.Node { return controller.Get[corev1.No
 // Gateways are the names of all nodes that are gateways.
 func (w *Watch) Gateways() map[string]bool {
 	names := map[string]bool{}
-	part, _ := partaking(controller.All[corev1.Node](w.nodes))
+	part, _ := partaking(controller.All[corev1.Node](w.nodes), len(w.podRanges) > 0)
 	for _, n := range part {
 		if n.Gateway {
 			names[n.Name] = true

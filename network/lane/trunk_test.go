@@ -64,10 +64,12 @@ func (e *end) open(t *testing.T, listen string) {
 	})
 }
 
-// pair makes two ends whose trunks have the addresses 10.1.0.1 and 10.2.0.1. The second one dials.
+// pair makes two ends whose trunks have the addresses 10.1.0.1 and 10.2.0.1. The second one dials. The test runs beside others from here
+// on.
 func pair(t *testing.T) (a, b *end) {
 	t.Helper()
 	netlab.Need(t)
+	t.Parallel()
 	a, b = newEnd(t, "a"), newEnd(t, "b")
 	require.NoError(t, netlab.Join(a.Namespace, "eth0", "192.0.2.1/24", b.Namespace, "eth0", "192.0.2.2/24"))
 	for i, e := range []*end{a, b} {
@@ -276,7 +278,7 @@ func TestAKeyChangesWhilePacketsGo(t *testing.T) {
 				}
 			}
 			return true
-		}, 60*time.Second, 300*time.Millisecond, "the keys do not change")
+		}, 60*time.Second, 100*time.Millisecond, "the keys do not change")
 		assert.Greater(t, rounds, 3, "not before they are known")
 		told()
 		for _, e := range []*end{a, b} {

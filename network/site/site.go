@@ -17,6 +17,9 @@ import (
 type Site struct {
 	// Nodes are those of the own cluster that take part, this one among them.
 	Nodes []Node `json:"nodes"`
+	// PodRanges are those that the addresses of all pods are of, where nodes have no ranges of their own: then Pods of a Node are single
+	// addresses, of pods that others may reach, and only gateways know them.
+	PodRanges []netip.Prefix `json:"podRanges,omitempty"`
 	// Remotes are the other clusters. A node to which none is left has nothing of the network any more.
 	Remotes []Remote `json:"remotes,omitempty"`
 }
@@ -140,6 +143,9 @@ func (s *Site) Validate() error {
 		}
 		ranges = append(ranges, owned{prefix, owner})
 	}
+	for _, prefix := range s.PodRanges {
+		claim(prefix, "the pods of this cluster", 8)
+	}
 	names := map[string]bool{}
 	keys := map[lane.Key]string{}
 	for _, n := range s.Nodes {
@@ -154,7 +160,12 @@ func (s *Site) Validate() error {
 		}
 		claim(netip.PrefixFrom(n.Address, 32), owner, 32)
 		for _, prefix := range n.Pods {
-			claim(prefix, "the pods of "+owner, 8)
+			switch {
+			case len(s.PodRanges) == 0:
+				claim(prefix, "the pods of "+owner, 8)
+			case !prefix.IsSingleIP() || !remotecluster.PodRanges(s.PodRanges).Has(prefix.Addr()):
+				refuse("%s has pods at %s, which is not an address of the ranges of this cluster's pods", owner, prefix)
+			}
 		}
 	}
 	for _, r := range s.Remotes {

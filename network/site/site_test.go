@@ -38,6 +38,12 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		{"what is behind a cluster has the range of pods here", `{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],
 			"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c", "ranges": ["10.244.0.0/16"]}], ` + gateways + `}]}`,
 			"overlaps with 10.244.0.0/24"},
+		{"a cluster has addresses of the pods here, whose nodes have no ranges", `{"podRanges": ["10.244.0.0/16"], "remotes": [
+			{"name": "b", "ranges": ["10.244.7.0/24"], ` + gateways + `}]}`, "of cluster b overlaps with 10.244.0.0/16 of the pods of this cluster"},
+		{"a pod is outside of the ranges of all", `{"podRanges": ["10.244.0.0/16"], "nodes": [{"name": "n", "address": "192.0.2.1",
+			"pods": ["10.245.0.7/32"]}]}`, "node n has pods at 10.245.0.7/32, which is not an address of the ranges of this cluster's pods"},
+		{"a node has a range where nodes have none", `{"podRanges": ["10.244.0.0/16"], "nodes": [{"name": "n", "address": "192.0.2.1",
+			"pods": ["10.244.0.0/24"]}]}`, "node n has pods at 10.244.0.0/24, which is not an address"},
 		{"two clusters have a key", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], ` + gateways + `}, {"name": "b", "ranges": ["10.2.0.0/16"], ` +
 			gateways + `}]}`, "gateway g of cluster b has the key of a gateway of cluster a"},
 		{"what is behind a cluster has no ranges", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c"}], ` +
@@ -56,6 +62,10 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, s.Node("n").Gateway)
 	assert.Nil(t, s.Node("m"))
+
+	_, err = Parse([]byte(`{"podRanges": ["10.2.0.0/16"], "nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.2.0.5/32"]},
+		{"name": "m", "address": "192.0.2.2"}]}`))
+	require.NoError(t, err)
 
 	const as = `"translations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]`
 	s, err = Parse([]byte(`{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],

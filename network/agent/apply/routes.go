@@ -30,13 +30,23 @@ func routes(wanted []plan.Route) error {
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
+	// There may be one for each pod.
+	type way struct {
+		table, metric int
+		to            netip.Prefix
+	}
+	is, should := map[plan.Route]bool{}, map[way]bool{}
+	for _, r := range present {
+		is[r] = true
+	}
 	var errs []error
 	for _, r := range wanted {
+		should[way{r.Table, r.Metric, r.To}] = true
 		if indices[r.Device] == 0 {
 			errs = append(errs, fmt.Errorf("there is no link %s for the route to %s: who has removed it? It is made again", r.Device, r.To))
 			continue
 		}
-		if slices.Contains(present, r) {
+		if is[r] {
 			continue
 		}
 		if err := netlink.RouteReplace(kernelRoute(r, indices[r.Device])); err != nil {
@@ -45,7 +55,7 @@ func routes(wanted []plan.Route) error {
 	}
 	for _, r := range present {
 		// A route that was replaced is gone already.
-		if slices.ContainsFunc(wanted, func(w plan.Route) bool { return w.Table == r.Table && w.To == r.To && w.Metric == r.Metric }) {
+		if should[way{r.Table, r.Metric, r.To}] {
 			continue
 		}
 		if err := netlink.RouteDel(kernelRoute(r, indices[r.Device])); err != nil && !errors.Is(err, unix.ESRCH) {

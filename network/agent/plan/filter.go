@@ -127,7 +127,11 @@ func filter(in Input, self *site.Node) *Filter {
 	for _, r := range in.Remotes {
 		remote = append(remote, r.All()...)
 	}
-	f.Sets = []Set{{setNodes, true, sorted(nodes)}, {setOwn, false, sorted(self.Pods)}, {setRemote, false, sorted(remote)}}
+	own := self.Pods
+	if !self.Gateway && len(in.PodRanges) > 0 {
+		own = in.PodRanges // it does not know which of them are its own, and gateways have let in what comes here
+	}
+	f.Sets = []Set{{setNodes, true, sorted(nodes)}, {setOwn, false, sorted(own)}, {setRemote, false, sorted(remote)}}
 
 	tunnel := []Match{
 		// Only nodes may speak through the tunnel. Pods of this node come by here before their source is masqueraded.

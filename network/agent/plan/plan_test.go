@@ -84,6 +84,32 @@ func TestWhatANodeHas(t *testing.T) {
 	assert.Empty(t, alone, "nothing is left where no cluster is joined")
 }
 
+func TestAGatewayHasARouteToEachPodWhereNodesHaveNoRanges(t *testing.T) {
+	told := twoGateways(west)
+	told.PodRanges = prefixes("10.1.0.0/16")
+	told.Nodes[0].Pods, told.Nodes[1].Pods, told.Nodes[2].Pods = prefixes("10.1.0.2/32", "10.1.9.2/32"), prefixes("10.1.0.3/32"), nil
+	own := func(p Plan) []netip.Prefix {
+		for _, s := range p.Filter.Sets {
+			if s.Name == setOwn {
+				return s.Ranges
+			}
+		}
+		return nil
+	}
+	p := Make(Input{Site: told, Self: "g1", MTU: 1500})
+	var to []Route
+	for _, r := range p.Routes {
+		if r.Table == tableFrom {
+			to = append(to, r)
+		}
+	}
+	assert.Equal(t, []Route{{Table: tableFrom, To: netip.MustParsePrefix("10.1.0.2/32"), Device: Tunnel, Via: told.Nodes[0].Address},
+		{Table: tableFrom, To: netip.MustParsePrefix("10.1.9.2/32"), Device: Tunnel, Via: told.Nodes[0].Address}}, to)
+	assert.Equal(t, prefixes("10.1.0.3/32"), own(p), "what only passes through a gateway is not its own")
+	told.Nodes[0].Pods, told.Nodes[1].Pods = nil, nil
+	assert.Equal(t, told.PodRanges, own(Make(Input{Site: told, Self: "node", MTU: 1500})), "a node does not know which pods are its own")
+}
+
 func TestTheSmallerNetworkSetsTheSize(t *testing.T) {
 	small := west
 	small.MTU = 1400
