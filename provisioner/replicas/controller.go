@@ -76,6 +76,8 @@ type Config struct {
 	Moving func(claim types.UID) bool
 	// FailedOver returns when the last failover of a claim began that is not over, zero if there is none.
 	FailedOver func(claim types.UID) time.Time
+	// KeptAt returns the real claim in a cluster that a move keeps of what a claim had there; false if there is none.
+	KeptAt func(claim types.UID, cluster string) (backing.Ref, bool)
 }
 
 // Controller keeps replicas.
