@@ -167,7 +167,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.ending = ctx.Done()
 	var beside errgroup.Group
 	beside.Go(func() error { return c.runWanted(ctx) })
-	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{},
+	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{}, begun: map[types.UID]begun{},
 		probes: map[string]*probing{}}
 	beside.Go(func() error { return failing.run(ctx) })
 	c.queue.Run(ctx, workers, c.sync)
