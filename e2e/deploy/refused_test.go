@@ -147,6 +147,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"VolumeReplica", `{"versions": {"keep": 33}}`, "less than or equal to 32"},
 		{"VolumeReplica", `{"versions": {"daily": -1}}`, "greater than or equal to 0"},
 		{"VolumeReplica", `{"versions": {"daily": 91}}`, "less than or equal to 90"},
+		{"VolumeReplica", `{"versions": {"pinAbove": -1}}`, "greater than or equal to 0"},
+		{"VolumeReplica", `{"versions": {"pinAbove": 100}}`, "less than or equal to 99"},
 		{"VolumeReplica", `{"versions": {"in": "Slots", "keep": 2, "daily": 1}}`, "none of earlier days: leave daily out"},
 		{"VolumeReplica", `{"scrubEvery": "59m"}`, "of at least 1h"},
 		{"VolumeReplica", `{"scrubEvery": "7d"}`, "scrubEvery is a time in hours, minutes and seconds"},

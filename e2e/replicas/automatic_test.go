@@ -145,6 +145,12 @@ func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testi
 	other := replicate(t, namespace, "west", func(r *v1alpha1.VolumeReplica) { r.Name = "other" })
 	says(t, other, "SameCluster", "is in cluster west, where its copy is, too")
 	sealed(t, made, time.Time{})
+	// And one is a second copy, which fails over by itself, too.
+	second := replicate(t, namespace, keys.Home, func(r *v1alpha1.VolumeReplica) {
+		r.Name, r.Spec.AutomaticFailover = "second", &v1alpha1.AutomaticFailover{
+			After: &metav1.Duration{Duration: 10 * time.Second}, MaxLoss: &metav1.Duration{Duration: time.Hour}}
+	})
+	sealed(t, second, time.Time{})
 	lost := folder(t, namespace)
 	require.NoError(t, bed.West.PauseAPIServer())
 	resume := sync.OnceValue(bed.West.ResumeAPIServer)
@@ -159,12 +165,21 @@ func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testi
 	// It is not: another cluster answers.
 	third(t)
 	over := failsOver(t, namespace)
-	saidOf(t, made, "FailsOver", `claim "data" fails over to version `+over.Spec.Failover.Version+" in cluster home")
+	taken, left := made, second
+	if over.Spec.Failover.Replica == second.Name {
+		taken, left = second, made
+	}
+	saidOf(t, taken, "FailsOver", `claim "data" fails over to version `+over.Spec.Failover.Version+" in cluster home")
+	newest := must.Get(t, objects(t).Replicas(namespace), left.Name).Status.Standbys[0].Sealed
+	assert.False(t, newest.After(must.Get(t, objects(t).Replicas(namespace), taken.Name).Status.Standbys[0].Sealed.Time),
+		"the newest version is taken")
 	over = inPhase(t, over, v1alpha1.MoveRetain)
 	assert.Equal(t, v1alpha1.FenceDeclared, over.Status.Failover.Fence)
 	at := folder(t, namespace)
 	require.NotEqual(t, lost, at)
 	beyond(t, namespace, counted(t, at)+5)
+	moves = must.List(t, objects(t).In(namespace))
+	require.Len(t, moves.Items, 1, "of two copies one is failed over to")
 
 	require.NoError(t, resume())
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionTrue))
@@ -176,6 +191,7 @@ func TestAClaimFailsOverByItselfOnceAnotherClusterThanTheLostOneAnswers(t *testi
 	act(t, over, v1alpha1.ActionFinalize)
 	inPhase(t, over, v1alpha1.MoveDone)
 	removes(t, made)
+	removes(t, second)
 	removes(t, other)
 	beyond(t, namespace, counted(t, at)+5)
 }

@@ -193,3 +193,19 @@ func TestAHomeThatIsHeardOfIsNotAdopted(t *testing.T) {
 	require.NoError(t, judge(metav1.ConditionFalse, false))
 	require.NoError(t, judge(metav1.ConditionTrue, true), "its rights have ended: go on")
 }
+
+func TestOfTwoCopiesOfAClaimTheNewestVersionIsTaken(t *testing.T) {
+	of := func(replica string) func(*volumesnapshot.Snapshot) {
+		return func(s *volumesnapshot.Snapshot) { s.Name, s.Labels[keys.ReplicaOf] = replica+s.Name, replica }
+	}
+	facts := adopt.Facts{HomeID: home, Classes: []string{"fast"}, Snapshots: []volumesnapshot.Snapshot{
+		version(t, "data", 4, of("r")), version(t, "data", 5, of("s")), version(t, "data", 3, of("s")), version(t, "data", 2, of("r"))}}
+	lines := adopt.Plan(facts)
+	require.Len(t, lines, 1)
+	assert.Equal(t, adopt.Make, lines[0].Verb)
+	assert.Equal(t, "sdata-v5", lines[0].Version)
+	facts.Before = now.Add(-5*time.Minute - time.Second)
+	lines = adopt.Plan(facts)
+	require.Len(t, lines, 1)
+	assert.Equal(t, "rdata-v4", lines[0].Version)
+}

@@ -40,11 +40,6 @@ func Ask(ctx context.Context, in io.Reader, out io.Writer, yes bool, word string
 	return nil
 }
 
-// Confirm is Ask for a command without a context.
-func Confirm(in io.Reader, out io.Writer, yes bool, word string) error {
-	return Ask(context.Background(), in, out, yes, word)
-}
-
 // Within is context.WithTimeout for a command that asks its user something: the time that Ask takes does not count.
 func Within(parent context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	c := &limited{Context: parent, done: make(chan struct{}), until: time.Now().Add(limit)}

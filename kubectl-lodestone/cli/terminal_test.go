@@ -45,7 +45,7 @@ func TestOnlyTheWordConfirms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
-			assert.Equal(t, test.want, ExitCodeOf(Confirm(strings.NewReader(test.typed), &out, test.yes, "west")))
+			assert.Equal(t, test.want, ExitCodeOf(Ask(t.Context(), strings.NewReader(test.typed), &out, test.yes, "west")))
 			assert.Equal(t, !test.yes, strings.Contains(out.String(), "Type west to go on"))
 		})
 	}

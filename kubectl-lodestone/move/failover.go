@@ -205,10 +205,9 @@ func (f *failover) run(ctx context.Context, r *runner, claims []string, word str
 // chooseReplica returns the VolumeReplica of a claim that has a version; the newest one if none is named. It is pure.
 func chooseReplica(all []v1alpha1.VolumeReplica, claim, to, version string) (*v1alpha1.VolumeReplica, error) {
 	var found []*v1alpha1.VolumeReplica
-	var at []string
 	for i := range all {
 		if r := &all[i]; slices.Contains(r.Spec.Claims, claim) && len(r.Spec.Standbys) == 1 && (to == "" || r.Spec.Standbys[0].Cluster == to) {
-			found, at = append(found, r), append(at, r.Spec.Standbys[0].Cluster)
+			found = append(found, r)
 		}
 	}
 	switch {
@@ -217,13 +216,22 @@ func chooseReplica(all []v1alpha1.VolumeReplica, claim, to, version string) (*v1
 	case len(found) == 0:
 		return nil, cli.Refuse("claim %q has no second copy, so there is nothing that it could get: kubectl lodestone replicate has one kept "+
 			"for the next time", claim)
-	case len(found) > 1:
+	}
+	if found = useful(found, version); len(found) > 1 {
+		at, names := []string{}, []string{}
+		for _, r := range found {
+			at, names = append(at, r.Spec.Standbys[0].Cluster), append(names, r.Name)
+		}
 		slices.Sort(at)
-		return nil, cli.Misuse("claim %q has several second copies: say which with --to %s", claim, cli.Or(slices.Compact(at)))
+		if at = slices.Compact(at); len(at) == 1 {
+			return nil, cli.Misuse("claim %q has several second copies in cluster %q (VolumeReplicas %s): say which with --version and the name "+
+				"of one of its versions, as kubectl lodestone replicate status -o yaml shows it", claim, at[0], strings.Join(names, ", "))
+		}
+		return nil, cli.Misuse("claim %q has several second copies: say which with --to %s", claim, cli.Or(at))
 	}
 	has := replica.Of(found[0], time.Time{})
 	if has.Sealed == nil {
-		return nil, cli.Refuse("the second copy of claim %q in cluster %q has no sealed version yet: %s", claim, at[0], has.Message)
+		return nil, cli.Refuse("the second copy of claim %q in cluster %q has no sealed version yet: %s", claim, has.Standby, has.Message)
 	}
 	if version != "" && !slices.ContainsFunc(found[0].Status.Standbys[0].Versions, func(v v1alpha1.ReplicaVersion) bool {
 		return v.Name == version
@@ -232,10 +240,29 @@ func chooseReplica(all []v1alpha1.VolumeReplica, claim, to, version string) (*v1
 		for _, v := range found[0].Status.Standbys[0].Versions {
 			names = append(names, fmt.Sprintf("%s (%s)", v.Name, v.Cut.UTC().Format(time.RFC3339)))
 		}
-		return nil, cli.Refuse("the second copy of claim %q in cluster %q has no version %q; there are: %s", claim, at[0], version,
+		return nil, cli.Refuse("the second copy of claim %q in cluster %q has no version %q; there are: %s", claim, has.Standby, version,
 			strings.Join(names, ", "))
 	}
 	return found[0], nil
+}
+
+// useful leaves out, of several copies, those that are where the data is, and those without the version that is asked for; all of them if
+// there is no other.
+func useful(found []*v1alpha1.VolumeReplica, version string) []*v1alpha1.VolumeReplica {
+	for _, drop := range []func(r *v1alpha1.VolumeReplica) bool{
+		func(r *v1alpha1.VolumeReplica) bool {
+			return r.Status.Primary == r.Spec.Standbys[0].Cluster && version == ""
+		},
+		func(r *v1alpha1.VolumeReplica) bool {
+			return version != "" && !(len(r.Status.Standbys) > 0 && slices.ContainsFunc(r.Status.Standbys[0].Versions,
+				func(v v1alpha1.ReplicaVersion) bool { return v.Name == version }))
+		},
+	} {
+		if left := slices.DeleteFunc(slices.Clone(found), drop); len(left) > 0 {
+			found = left
+		}
+	}
+	return found
 }
 
 // describe says what a claim gets and what becomes of what it has.

@@ -33,17 +33,28 @@ func copied(claim, standby string, versions ...string) v1alpha1.VolumeReplica {
 func TestTheCopyThatAClaimGetsIsChosen(t *testing.T) {
 	all := []v1alpha1.VolumeReplica{copied("data", "east", "v2", "v1"),
 		copied("wal", "east", "v1"), copied("wal", "west", "v1"), copied("log", "west")}
+	// One is in the other direction, and two are in one cluster.
+	here := copied("db", "west")
+	here.Status.Primary = "west"
+	second := copied("twice", "east", "v3")
+	second.Name = "second"
+	all = append(all, here, copied("db", "east", "v1"), copied("twice", "east", "v1"), second)
 	for name, row := range map[string]struct {
 		claim, to, version string
 		want, says         string
 		code               cli.ExitCode
 	}{
-		"the only one":           {claim: "data", want: "data-east"},
-		"an earlier version":     {claim: "data", version: "v1", want: "data-east"},
-		"the one in a cluster":   {claim: "wal", to: "west", want: "wal-west"},
-		"none":                   {claim: "cache", says: `claim "cache" has no second copy`, code: cli.Refused},
-		"none there":             {claim: "data", to: "west", says: `claim "data" has no second copy in cluster "west"`, code: cli.Refused},
-		"several":                {claim: "wal", says: "say which with --to east or west", code: cli.Usage},
+		"the only one":                         {claim: "data", want: "data-east"},
+		"an earlier version":                   {claim: "data", version: "v1", want: "data-east"},
+		"the one in a cluster":                 {claim: "wal", to: "west", want: "wal-west"},
+		"none":                                 {claim: "cache", says: `claim "cache" has no second copy`, code: cli.Refused},
+		"none there":                           {claim: "data", to: "west", says: `claim "data" has no second copy in cluster "west"`, code: cli.Refused},
+		"several":                              {claim: "wal", says: "say which with --to east or west", code: cli.Usage},
+		"the other one is where the data is":   {claim: "db", want: "db-east"},
+		"the one that has the version":         {claim: "wal", version: "v1", says: "say which with --to east or west", code: cli.Usage},
+		"of two in one cluster by its version": {claim: "twice", version: "v3", want: "second"},
+		"two in one cluster": {claim: "twice", says: `in cluster "east" (VolumeReplicas twice-east, second): say which with --version`,
+			code: cli.Usage},
 		"nothing is sealed":      {claim: "log", says: `"log" in cluster "west" has no sealed version yet`, code: cli.Refused},
 		"no such version":        {claim: "data", version: "v9", says: `no version "v9"; there are: v2 (2026-01-01T12:00:00Z), v1 (`, code: cli.Refused},
 		"a version of another's": {claim: "wal", to: "east", version: "v2", says: `no version "v2"`, code: cli.Refused},

@@ -50,7 +50,7 @@ type Copy struct {
 	// Healthy is the condition of that name. Late says that the newest version is older than the RPO.
 	Healthy bool `json:"healthy"`
 	Late    bool `json:"late"`
-	// Suspect is the condition of that name: something has changed without anybody having written it.
+	// Suspect is the condition of that name: an abnormal share has changed, or something without anybody having written it.
 	Suspect bool `json:"suspect,omitempty"`
 	// State is Late, Unknown before the provisioner has looked at it, or the reason of the condition Healthy. Message is one sentence, and
 	// missing if all is well.

@@ -1,4 +1,4 @@
-// This file has the verbs pause, resume and delete, and what they share with status: which VolumeReplica is meant.
+// This file has the verbs pause, resume, accept and delete, and what they share with status: which VolumeReplica is meant.
 
 package replicate
 
@@ -64,6 +64,51 @@ func pausing(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOSt
 	return command
 }
 
+func acceptCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	var output cli.Output
+	command := &cobra.Command{
+		Use:   "accept pvc/NAME | volumereplica/NAME",
+		Short: "Let the versions go that were pinned because much had changed",
+		Long: `Accept says that what changed at once is in order: a restored database, or a file that is
+written anew in whole. The versions from before it, which were pinned, go as others do.
+What changes like that later pins versions again. It is refused (exit code 3) if none is
+pinned.`,
+		Example:           "  # The files of claim data were restored on purpose\n  kubectl lodestone replicate accept pvc/data -n shop",
+		Args:              named.OneOf,
+		ValidArgsFunction: named.Complete(flags),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return named.Ask(cmd.Context(), flags, streams.Out, output, args, "accept",
+				func(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error) {
+					version := unaccepted(r)
+					if version == "" {
+						return r, cli.Refuse("no version of VolumeReplica %s/%s is pinned: kubectl lodestone replicate status shows what it has",
+							r.Namespace, r.Name)
+					}
+					patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.UID},
+						"spec": map[string]any{"versions": map[string]any{"accepted": version}}})
+					if err != nil {
+						return r, fmt.Errorf("encode patch: %w", err)
+					}
+					patched, err := home.Moves.Replicas(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+					if err != nil {
+						return r, home.Explain("patch VolumeReplica "+r.Namespace+"/"+r.Name, err)
+					}
+					return patched, nil
+				})
+		},
+	}
+	named.AskFlags(command, &output)
+	return command
+}
+
+// unaccepted returns the name of the version because of whose changes versions are pinned; empty if none are. It is pure.
+func unaccepted(r *v1alpha1.VolumeReplica) string {
+	if len(r.Status.Standbys) == 0 {
+		return ""
+	}
+	return r.Status.Standbys[0].Suspect
+}
+
 func deleteCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
 	var yes bool
 	var output cli.Output
@@ -109,7 +154,7 @@ func remove(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 	}
 	fmt.Fprintf(streams.ErrOut, "The copy of claim %s/%s in cluster %s goes, with its sealed versions (%d). The claim and its data stay.\n",
 		c.Namespace, c.Names(), c.Standby, c.Versions)
-	if err := cli.Confirm(streams.In, streams.ErrOut, yes, r.Name); err != nil {
+	if err := cli.Ask(ctx, streams.In, streams.ErrOut, yes, r.Name); err != nil {
 		return err
 	}
 	err := home.Moves.Replicas(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})

@@ -113,7 +113,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		return cli.ClassesAt(ctx, home, o.To)
 	})
 	command.AddCommand(statusCommand(flags, streams), pauseCommand(flags, streams), resumeCommand(flags, streams),
-		deleteCommand(flags, streams))
+		acceptCommand(flags, streams), deleteCommand(flags, streams))
 	return command
 }
 
@@ -121,7 +121,8 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 type Options struct {
 	To, Class, Name string
 	RPO             time.Duration
-	Keep            int32
+	Keep, Daily     int32
+	Scrub           time.Duration
 	Slots           bool
 	Bandwidth       string
 	Group           bool
@@ -145,6 +146,8 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.RPO, "rpo", o.RPO, "how old the newest copy may be, from 10s on")
 	flags.StringVar(&o.Class, "class", "", "real storage class there; by default as for a new claim")
 	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32; without snapshots there 2 at most")
+	flags.Int32Var(&o.Daily, "daily", 0, "of how many days the newest version stays, too, up to 90; takes snapshots there")
+	flags.DurationVar(&o.Scrub, "scrub", 0, "look so often for what storage has altered, from 1h on; by default never")
 	flags.BoolVar(&o.Slots, "slots", false, "keep versions in two claims there that are written in turn, as without snapshots: it takes "+
 		"twice the room")
 	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
@@ -162,6 +165,8 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 const (
 	leastRPO   = 10 * time.Second
 	mostKept   = 32
+	mostDays   = 90
+	leastScrub = time.Hour
 	mostSlots  = 2
 	mostClaims = 8
 )
@@ -183,6 +188,12 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 		return cli.Misuse("--keep %d is out of range: give a number from 1 to %d", o.Keep, mostKept)
 	case o.Slots && o.given && o.Keep > mostSlots:
 		return cli.Misuse("--keep %d is more than --slots has, which keeps %d versions at most: leave one of the two out", o.Keep, mostSlots)
+	case o.Daily < 0 || o.Daily > mostDays:
+		return cli.Misuse("--daily %d is out of range: give a number up to %d", o.Daily, mostDays)
+	case o.Slots && o.Daily > 0:
+		return cli.Misuse("--daily %d takes snapshots, and --slots keeps the last two versions alone: leave one of the two out", o.Daily)
+	case cmd.Flags().Changed("scrub") && o.Scrub < leastScrub:
+		return cli.Misuse("--scrub %s is too short: give a time from 1h on, such as 168h", o.Scrub)
 	case o.Name != "" && len(validation.IsDNS1123Subdomain(o.Name)) > 0:
 		return cli.Misuse("--name %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.Name)
 	case o.Group && len(claims) == 1:
@@ -224,16 +235,20 @@ func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeRep
 	if name == "" {
 		name = fmt.Sprintf("%s-%s", claim[:min(len(claim), validation.DNS1123SubdomainMaxLength-len(o.To)-1)], o.To)
 	}
-	versions := v1alpha1.ReplicaVersions{Keep: o.Keep}
+	versions := v1alpha1.ReplicaVersions{Keep: o.Keep, Daily: o.Daily}
 	if o.Slots {
 		versions = v1alpha1.ReplicaVersions{Keep: min(o.Keep, mostSlots), In: v1alpha1.InSlots}
+	}
+	var scrub *metav1.Duration
+	if o.Scrub > 0 {
+		scrub = &metav1.Duration{Duration: o.Scrub}
 	}
 	return &v1alpha1.VolumeReplica{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: named.Kind.Kind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: v1alpha1.VolumeReplicaSpec{
 			Claims: claims, Standbys: []v1alpha1.ReplicaStandby{{Cluster: o.To, ClassName: o.Class}},
-			RPO: &metav1.Duration{Duration: o.RPO}, Versions: versions, BandwidthLimit: limit,
+			RPO: &metav1.Duration{Duration: o.RPO}, Versions: versions, ScrubEvery: scrub, BandwidthLimit: limit,
 			Consistency: consistency, Hooks: hooks,
 		},
 	}, err

@@ -110,6 +110,12 @@ func TestTheFlagsBecomeAVolumeReplica(t *testing.T) {
 		Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west", ClassName: "fast"}}, RPO: &metav1.Duration{Duration: 15 * time.Minute},
 		Versions:       v1alpha1.ReplicaVersions{Keep: 4},
 		BandwidthLimit: ptr.To(resource.MustParse("50Mi"))}, made.Spec)
+	kept := newOptions()
+	kept.To, kept.Daily, kept.Scrub = "west", 7, 168*time.Hour
+	of, err := kept.object("shop", []string{"data"})
+	require.NoError(t, err)
+	assert.Equal(t, v1alpha1.ReplicaVersions{Keep: 4, Daily: 7}, of.Spec.Versions)
+	assert.Equal(t, &metav1.Duration{Duration: 168 * time.Hour}, of.Spec.ScrubEvery)
 	long := string(bytes.Repeat([]byte("c"), 253))
 	made, err = o.object("shop", []string{long})
 	require.NoError(t, err)

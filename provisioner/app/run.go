@@ -299,7 +299,7 @@ func newReplicas(process *program.Process, moving *moves.Controller, records *re
 		Objects: clients.NewVolumeReplicaInformer(moving.Moves), Clusters: moving.Clusters, Records: records, Place: moving.Place,
 		Namespace: moving.Namespace, Image: moving.Image, Scratch: moving.Scratch, Networks: moving.Networks, Targets: moving.Targets(),
 		Recorder: moving.Recorder, Metrics: counts, Node: moving.Node, Moving: moving.Records.Holds, FailedOver: moving.Records.FailedOver,
-		Sources: sources,
+		KeptAt: moving.Records.KeptAt, Sources: sources,
 	}), nil
 }
 

@@ -174,6 +174,23 @@ func (r *Records) FailedOver(claim types.UID) (last time.Time) {
 	return last
 }
 
+// KeptAt returns the real claim in a cluster that a committed move keeps of what a claim had there; false if there is none. It stays as
+// long as nobody asks for its end, and is written to only by a move that goes back into it.
+func (r *Records) KeptAt(claim types.UID, cluster string) (kept backing.Ref, ok bool) {
+	var since time.Time
+	for _, known := range r.those(func(known *record.Record) bool {
+		return known.Phase == v1alpha1.MoveRetain && !known.GaveUp(record.Source)
+	}) {
+		for i := range known.Claims {
+			source := known.Claims[i].Source.Ref
+			if began := known.Began[v1alpha1.MoveRetain]; known.Claims[i].UID == claim && source.Cluster == cluster && !began.Before(since) {
+				kept, ok, since = source, source.UID != "", began
+			}
+		}
+	}
+	return kept, ok
+}
+
 // Uses says whether a move has, or may have, a copy in a namespace of a cluster.
 func (r *Records) Uses(cluster, namespace string) bool {
 	return r.count(func(_ *record.Record, _ record.End, ref backing.Ref) bool {

@@ -119,3 +119,26 @@ func TestRegistry(t *testing.T) {
 	r.set("m1", recordIn(v1alpha1.MoveResume))
 	assert.Equal(t, []types.UID{"u1"}, r.set("m1", recordIn(v1alpha1.MoveRetain)))
 }
+
+func TestWhatAMoveKeepsOfAClaim(t *testing.T) {
+	r := NewRecords()
+	kept := recordIn(v1alpha1.MoveRetain)
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveCommit, v1alpha1.MoveFinalize, v1alpha1.MoveRollBack, v1alpha1.MoveDone} {
+		r.set("m1", recordIn(phase))
+		_, ok := r.KeptAt("u1", keys.Home)
+		assert.False(t, ok, phase)
+	}
+	r.set("m1", kept)
+	ref, ok := r.KeptAt("u1", keys.Home)
+	assert.True(t, ok)
+	assert.Equal(t, kept.Claims[0].Source.Ref, ref)
+	_, ok = r.KeptAt("u1", "west")
+	assert.False(t, ok, "the claim has its volume there")
+	_, ok = r.KeptAt("u2", keys.Home)
+	assert.False(t, ok)
+	given := recordIn(v1alpha1.MoveRetain)
+	given.GivenUp = []record.End{record.Source}
+	r.set("m1", given)
+	_, ok = r.KeptAt("u1", keys.Home)
+	assert.False(t, ok, "nobody knows what is there")
+}

@@ -51,7 +51,7 @@ func (c *Controller) act(ctx context.Context, w *activeReplica, o decide.Observa
 // isMade says whether an action makes an object that a quota, a policy or a missing right may forbid.
 func isMade(action decide.Action) bool {
 	switch action.(type) {
-	case decide.MakeHead, decide.TakeSnapshot, decide.MakeClone, decide.MakeMover, decide.TakeSeal:
+	case decide.MakeHead, decide.TakeBasis, decide.TakeSnapshot, decide.MakeClone, decide.MakeMover, decide.TakeSeal:
 		return true
 	}
 	return false
@@ -99,6 +99,15 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		return c.forget(ctx, w.uid)
 	case decide.MakeHead:
 		return c.makeHead(ctx, r, a.Claim)
+	case decide.TakeBasis:
+		at, err := c.sites.At(r.Head.Cluster)
+		if err != nil {
+			return err
+		}
+		basis := r.Point.At(a.Claim).Basis
+		return frozen.Take(ctx, at, basis.Of, basis.Name, basis.By, c.labels(r), nil)
+	case decide.DropBasis:
+		return c.dropSnapshot(ctx, r.Head.Cluster, r.Head.Namespace, r.Point.At(a.Claim).Basis.Name, o.Claims[a.Claim].Basis.UID)
 	case decide.DropHead:
 		return c.dropClaim(ctx, r.At(a.Claim).Head, o.Claims[a.Claim].Head.UID)
 	case decide.DropSlot:
@@ -239,6 +248,11 @@ func (c *Controller) makeHead(ctx context.Context, r *record.Record, i int) erro
 	head, at, err := c.headClaim(ctx, r, r.At(i))
 	if err != nil {
 		return err
+	}
+	if r.Point.At(i).Basis != nil {
+		if err := c.fromBasis(ctx, at, r, i, head); err != nil {
+			return err
+		}
 	}
 	if !at.Home {
 		if err := c.Clusters.Get(r.Head.Cluster).RecordNamespace(ctx, r.Head.Namespace); err != nil {

@@ -37,25 +37,33 @@ type automatic struct {
 	// is set makes no outage longer.
 	silent map[string]time.Time
 	known  map[types.UID]*attempts
+	// begun are the failovers that were made, by claim: of two copies of a claim one alone is failed over to.
+	begun map[types.UID]begun
 	// probes is what other clusters say of those, by the name of the one that says it.
 	probes map[string]*probing
 }
 
 // attempts is what is remembered of a replica.
 type attempts struct {
-	// said is what the last event said, tried the name of the last VolumeMove that was made, and at when.
-	said, tried string
-	at          time.Time
+	// said is what the last event said.
+	said string
 	// runnable is whether the standby could run the pods.
 	runnable runnableNow
 }
 
+// begun is the last VolumeMove that was made for a claim, when, and for which replica.
+type begun struct {
+	move    string
+	at      time.Time
+	replica types.UID
+}
+
 // failover is one that is due, and what is said of it.
 type failover struct {
-	replica *v1alpha1.VolumeReplica
-	seen    *attempts
-	move    *v1alpha1.VolumeMove
-	why     string
+	decide.Outage
+	seen *attempts
+	move *v1alpha1.VolumeMove
+	why  string
 }
 
 // run works until ctx ends.
@@ -78,6 +86,7 @@ func (a *automatic) look(ctx context.Context) {
 	answering := a.noteSilent()
 	if len(a.silent) == 0 {
 		clear(a.known)
+		clear(a.begun)
 		clear(a.probes)
 		return
 	}
@@ -93,16 +102,17 @@ func (a *automatic) look(ctx context.Context) {
 			seen = &attempts{}
 			a.known[replica.UID] = seen
 		}
-		o := a.outage(replica, records[replica.UID], seen, answering)
+		o := a.outage(replica, records[replica.UID], answering)
 		if o.Moving {
 			running++
 		}
 		if move, why := a.choose(ctx, seen, o); move != nil {
-			due = append(due, failover{replica, seen, move, why})
+			due = append(due, failover{o, seen, move, why})
 		} else {
 			a.tell(seen, replica, "NotFailedOver", why)
 		}
 	}
+	due = decide.Freshest(due, func(next failover) decide.Outage { return next.Outage })
 	for _, next := range due[:min(len(due), max(0, mostFailovers-running))] {
 		a.begin(ctx, next)
 	}
@@ -148,21 +158,24 @@ func (c *Controller) seenOf(namespace, name string) (seen decide.AffectedClaim) 
 }
 
 // outage observes what decides whether a claim fails over. All of it is from caches: what may do harm is asked for again by the failover.
-func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, seen *attempts, answering []string) decide.Outage {
+func (a *automatic) outage(replica *v1alpha1.VolumeReplica, r *record.Record, answering []string) decide.Outage {
 	o := decide.Outage{Replica: replica, Now: time.Now(), Record: r}
 	if r == nil {
 		return o
 	}
-	o.Moving = seen.tried != "" && o.Now.Sub(seen.at) < takenUp
 	for i := range r.Len() {
 		part := r.At(i)
 		o.Claims = append(o.Claims, a.seenOf(replica.Namespace, part.Claim))
-		o.Moving = o.Moving || a.Moving(part.ClaimUID)
+		last := a.begun[part.ClaimUID]
+		o.Moving = o.Moving || a.Moving(part.ClaimUID) || last.move != "" && o.Now.Sub(last.at) < takenUp
+		switch newest := r.Newest(); {
+		case last.move != "" && last.replica != replica.UID:
+			o.Other = last.move
+		case newest != nil:
+			o.Tried = o.Tried || last.move == decide.FailoverName(newest)
+		}
 	}
 	o.At = o.Claims[0].At
-	if newest := r.Newest(); newest != nil {
-		o.Tried = seen.tried == decide.FailoverName(newest)
-	}
 	if began := a.silent[o.At]; !began.IsZero() {
 		o.Silent, o.Since = o.Now.Sub(began), began
 		if object := a.Clusters.Object(o.At); object != nil {
@@ -189,13 +202,15 @@ func (a *automatic) begin(ctx context.Context, next failover) {
 	defer cancel()
 	_, err := a.Replicas.In(next.move.Namespace).Create(ctx, next.move, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		a.tell(next.seen, next.replica, "NotFailedOver", plain(fmt.Sprintf("VolumeMove %s cannot be made, which is tried again: %v",
+		a.tell(next.seen, next.Replica, "NotFailedOver", plain(fmt.Sprintf("VolumeMove %s cannot be made, which is tried again: %v",
 			next.move.Name, err)))
 		return
 	}
-	next.seen.tried, next.seen.at = next.move.Name, time.Now()
+	for i := range next.Record.Len() {
+		a.begun[next.Record.At(i).ClaimUID] = begun{next.move.Name, time.Now(), next.Replica.UID}
+	}
 	if err == nil {
-		a.tell(next.seen, next.replica, "FailsOver", next.why)
+		a.tell(next.seen, next.Replica, "FailsOver", next.why)
 	}
 }
 

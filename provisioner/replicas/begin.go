@@ -141,6 +141,9 @@ func (c *Controller) beginPoint(ctx context.Context, replica *v1alpha1.VolumeRep
 		if session.Keys, err = moverapi.IssueKeys(next.SessionOf(i), now, decide.Validity); err != nil {
 			return nil, err
 		}
+		if session.Basis, err = c.basisOf(ctx, next, i, session.Block); err != nil {
+			return nil, err
+		}
 		*next.Point.At(i), next.Point.By = *session, by
 	}
 	if r.Len() > 1 {

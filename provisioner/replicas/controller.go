@@ -76,6 +76,8 @@ type Config struct {
 	Moving func(claim types.UID) bool
 	// FailedOver returns when the last failover of a claim began that is not over, zero if there is none.
 	FailedOver func(claim types.UID) time.Time
+	// KeptAt returns the real claim in a cluster that a move keeps of what a claim had there; false if there is none.
+	KeptAt func(claim types.UID, cluster string) (backing.Ref, bool)
 }
 
 // Controller keeps replicas.
@@ -165,7 +167,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.ending = ctx.Done()
 	var beside errgroup.Group
 	beside.Go(func() error { return c.runWanted(ctx) })
-	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{},
+	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{}, begun: map[types.UID]begun{},
 		probes: map[string]*probing{}}
 	beside.Go(func() error { return failing.run(ctx) })
 	c.queue.Run(ctx, workers, c.sync)

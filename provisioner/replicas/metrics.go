@@ -30,6 +30,8 @@ type replicaGauge struct {
 	// cut is the moment of its newest version; zero: it has none, or none newer is wanted.
 	cut time.Time
 	rpo time.Duration
+	// suspect says that its condition of that name is true.
+	suspect bool
 }
 
 // Results of a point, and states of a replica.
@@ -82,7 +84,8 @@ func (m *Metrics) saved(before, after *record.Record) {
 func (m *Metrics) observe(o decide.Observation, status v1alpha1.VolumeReplicaStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seen := replicaGauge{state: unhealthy, rpo: decide.RPO(o.Replica)}
+	seen := replicaGauge{state: unhealthy, rpo: decide.RPO(o.Replica),
+		suspect: meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ReplicaSuspect)}
 	switch {
 	case o.Replica.Spec.Paused:
 		seen.state = paused
@@ -116,22 +119,27 @@ var (
 	lag = prometheus.NewDesc("lodestone_provisioner_replica_lag_ratio", "How old the newest sealed version is, as a part of its RPO, of the "+
 		"replica of which that is most; 0 without any. Those that are paused or removed, or of which no newer one can be made, do not "+
 		"count.", nil, nil)
+	suspects = prometheus.NewDesc("lodestone_provisioner_replicas_suspect", "VolumeReplicas whose condition Suspect is true.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- known
 	descriptions <- lag
+	descriptions <- suspects
 }
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(metrics chan<- prometheus.Metric) { m.collect(time.Now(), metrics) }
 
 func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
-	states, most := map[string]int{}, 0.0
+	states, most, suspect := map[string]int{}, 0.0, 0
 	m.mu.Lock()
 	for _, replica := range m.replicas {
 		states[replica.state]++
+		if replica.suspect {
+			suspect++
+		}
 		if !replica.cut.IsZero() {
 			most = max(most, now.Sub(replica.cut).Seconds()/replica.rpo.Seconds())
 		}
@@ -144,4 +152,5 @@ func (m *Metrics) collect(now time.Time, metrics chan<- prometheus.Metric) {
 		gauge(known, float64(states[state]), state)
 	}
 	gauge(lag, most)
+	gauge(suspects, float64(suspect))
 }

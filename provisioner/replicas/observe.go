@@ -165,6 +165,9 @@ func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeRep
 			return err
 		}
 		seen.Writer.Problem = plain(seen.Writer.Problem)
+		if err := c.observeBasis(ctx, at, r, i, seen); err != nil {
+			return err
+		}
 		switch {
 		case r.Slots:
 		case p.Stage == record.Settle && seen.HeadVolume != nil && seen.HeadVolume.Spec.CSI != nil:

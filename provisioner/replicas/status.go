@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
@@ -135,7 +136,8 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 	for i, version := range slices.Backward(r.Sealed) {
 		if version.Counts() {
 			standby.Versions = append(standby.Versions, v1alpha1.ReplicaVersion{Name: version.Name, Cut: metav1.NewTime(version.Cut).Rfc3339Copy(),
-				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash), Daily: daily[i] && !r.Slots})
+				Root: version.Root, Consistency: cmp.Or(version.Made, v1alpha1.VersionCrash), Daily: daily[i] && !r.Slots,
+				Pinned: version.Pinned})
 		}
 	}
 	newest := r.Newest()
@@ -147,8 +149,13 @@ func statusOf(o decide.Observation, step decide.Step) (next v1alpha1.VolumeRepli
 		at := metav1.NewTime(r.Scrubbed).Rfc3339Copy()
 		standby.Scrubbed = &at
 	}
+	if r.Change != nil {
+		standby.Suspect = r.Change.Version
+	}
 	next.Standbys = []v1alpha1.ReplicaStandbyStatus{standby}
 	switch found := decide.SayFound(r); {
+	case r.Change != nil:
+		set(v1alpha1.ReplicaSuspect, metav1.ConditionTrue, "MuchChanged", decide.SayChange(r)+sentence.Prefixed("; also ", found))
 	case o.Replica.Spec.ScrubEvery == nil:
 		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ReplicaSuspect)
 	case found != "":

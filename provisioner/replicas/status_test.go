@@ -109,6 +109,30 @@ func TestTheStatusSaysWhichVersionsStayForTheirDay(t *testing.T) {
 		"; none stays for its day, as spec.versions.daily asks: that takes a class with snapshots")
 }
 
+func TestTheStatusSaysWhyVersionsArePinned(t *testing.T) {
+	o := seen(time.Minute)
+	status, _ := statusOf(o, decide.Step{})
+	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaSuspect))
+	o.Record.Sealed[2].Number = 3
+	o.Record.Pin(&record.Change{Version: "v3", Number: 3, Had: 100, Gone: 70})
+	status, _ = statusOf(o, decide.Step{})
+	suspect := meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaSuspect)
+	require.NotNil(t, suspect)
+	assert.Equal(t, metav1.ConditionTrue, suspect.Status)
+	assert.Equal(t, "MuchChanged", suspect.Reason)
+	assert.Contains(t, suspect.Message, "point 3 found that 70 of the 100 bytes that there were are overwritten or removed at once; the versions "+
+		"from before it (1) stay")
+	assert.Equal(t, "v3", status.Standbys[0].Suspect)
+	assert.Equal(t, []bool{false, true}, []bool{status.Standbys[0].Versions[0].Pinned, status.Standbys[0].Versions[1].Pinned})
+	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ReplicaHealthy), "it goes on")
+
+	o.Replica.Status = status
+	o.Record.Unpin()
+	status, _ = statusOf(o, decide.Step{})
+	assert.Nil(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ReplicaSuspect))
+	assert.Empty(t, status.Standbys[0].Suspect)
+}
+
 func TestTheStatusSaysWhatAScrubHasFound(t *testing.T) {
 	o := seen(time.Minute)
 	suspect := func() *metav1.Condition {
@@ -181,6 +205,8 @@ func TestTheReplicaThatIsFurthestBehindIsMeasured(t *testing.T) {
 				switch family.GetName() {
 				case "lodestone_provisioner_replica_lag_ratio":
 					lag = metric.GetGauge().GetValue()
+				case "lodestone_provisioner_replicas_suspect":
+					states["suspect"] = metric.GetGauge().GetValue()
 				case "lodestone_provisioner_replicas":
 					states[metric.GetLabel()[0].GetValue()] = metric.GetGauge().GetValue()
 				}
@@ -197,9 +223,14 @@ func TestTheReplicaThatIsFurthestBehindIsMeasured(t *testing.T) {
 	in("a", 30*time.Minute, false, decide.Step{})
 	in("b", 3*time.Hour, false, decide.Step{Reason: decide.ClusterAway, Say: "it does not answer"})
 	in("c", 9*time.Hour, true, decide.Step{Reason: decide.Paused, Say: "paused"})
+	shrunk := seen(30 * time.Minute)
+	shrunk.Replica.UID = "a"
+	shrunk.Record.Pin(&record.Change{})
+	suspicious, _ := statusOf(shrunk, decide.Step{})
+	m.observe(shrunk, suspicious)
 	lag, states := measured()
 	assert.InDelta(t, 3, lag, 0.01)
-	assert.Equal(t, map[string]float64{"healthy": 1, "unhealthy": 1, "paused": 1}, states)
+	assert.Equal(t, map[string]float64{"healthy": 1, "unhealthy": 1, "paused": 1, "suspect": 1}, states)
 	// No newer version of these is made until somebody does something.
 	in("d", 9*time.Hour, false, decide.Step{Reason: decide.SameCluster, Say: "it failed over"})
 	in("e", 9*time.Hour, false, decide.Step{Reason: decide.ClaimGone, Say: "it was deleted"})

@@ -227,6 +227,20 @@ type ReplicaVersions struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=90
 	Daily int32 `json:"daily,omitempty"`
+	// PinAbove is the share of what the claims had, in percent, that a point may overwrite or remove before the versions from before it are
+	// pinned: they stay until Accepted. The condition Suspect tells. Volumes of less than 1 MiB do not count. Without it: 50; 0: no point
+	// pins versions.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=99
+	PinAbove *int32 `json:"pinAbove,omitempty"`
+	// Accepted is the name of the version whose changes are in order, as the condition Suspect says it: those that were pinned because of it
+	// go as others do.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Accepted string `json:"accepted,omitempty"`
 	// In says what versions are in. Snapshots: in snapshots of one real claim. Slots: in two real claims that are written in turn, which
 	// takes twice the room and keeps 2 versions at most. Without it: in snapshots where the class of the copy has them, else in slots.
 	//
@@ -253,8 +267,8 @@ const (
 	ReplicaHealthy = "Healthy"
 	// ReplicaWithinRPO: the newest sealed version is no older than the RPO.
 	ReplicaWithinRPO = "WithinRPO"
-	// ReplicaSuspect: the last scrub found something that has changed without anybody having written it. Without spec.scrubEvery it is not
-	// there.
+	// ReplicaSuspect: a point changed an abnormal share, and pinned the versions from before it, or the last scrub found something that has
+	// changed without anybody having written it. Without the first and without spec.scrubEvery it is not there.
 	ReplicaSuspect = "Suspect"
 )
 
@@ -278,7 +292,7 @@ type VolumeReplicaStatus struct {
 	// +listType=map
 	// +listMapKey=cluster
 	Standbys []ReplicaStandbyStatus `json:"standbys,omitempty"`
-	// Conditions are Healthy, WithinRPO and, with spec.scrubEvery, Suspect.
+	// Conditions are Healthy, WithinRPO and, with spec.scrubEvery or once versions are pinned, Suspect.
 	//
 	// +optional
 	// +listType=map
@@ -310,6 +324,11 @@ type ReplicaStandbyStatus struct {
 	//
 	// +optional
 	Scrubbed *metav1.Time `json:"scrubbed,omitempty"`
+	// Suspect is the name of the version with an abnormal share of changes, because of which older ones are pinned; empty: none are. It
+	// may be gone by now.
+	//
+	// +optional
+	Suspect string `json:"suspect,omitempty"`
 	// Versions are the sealed ones, the newest first.
 	//
 	// +optional
@@ -352,6 +371,10 @@ type ReplicaVersion struct {
 	//
 	// +optional
 	Daily bool `json:"daily,omitempty"`
+	// Pinned says that it stays until spec.versions.accepted says that what changed after it is in order.
+	//
+	// +optional
+	Pinned bool `json:"pinned,omitempty"`
 }
 
 // VersionConsistency names how a version was made.

@@ -108,7 +108,7 @@ func awaitSource(o steps.Observation) steps.Step {
 	say := o.Source.Unusable
 	if o.Record.Failover != nil {
 		say += fmt.Sprintf("; if nobody writes there any more, or what is written there does not count, end this with kubectl lodestone move "+
-			"abort %s, and fail over with --fence Declared", o.Record.Name)
+			"abort %s -n %s, and fail over with --fence Declared", o.Record.Name, o.Record.Namespace)
 	}
 	return steps.WaitForHelp(steps.ClusterAway, steps.Soon, say)
 }
@@ -169,8 +169,9 @@ func Diverged(r *record.Record) string {
 		have, brings = "have", "the claims"
 	}
 	return fmt.Sprintf("the %s %s the version of %s; what was written after that is in %s in cluster %s, which %s kept: kubectl lodestone "+
-		"failback %s brings %s back there once a snapshot of that is taken, and move finalize %s removes it", theClaims(r), have,
-		r.Failover.Cut.UTC().Format(time.RFC3339), keptClaims(r), r.ClusterOf(record.Source), are(r), r.Name, brings, r.Name)
+		"failback %s -n %s brings %s back there once a snapshot of that is taken, and kubectl lodestone move finalize %s -n %s removes it",
+		theClaims(r), have, r.Failover.Cut.UTC().Format(time.RFC3339), keptClaims(r), r.ClusterOf(record.Source), are(r), r.Name, r.Namespace,
+		brings, r.Name, r.Namespace)
 }
 
 func theClaims(r *record.Record) string {

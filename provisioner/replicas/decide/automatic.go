@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -37,6 +39,8 @@ type Outage struct {
 	Runnable Runnable
 	// Moving says that a move holds one of the claims, Tried that this version was failed over to before.
 	Moving, Tried bool
+	// Other is the VolumeMove by which the claim failed over to another copy of it in this outage; empty: there is none.
+	Other string
 }
 
 // Probe is what the agent of one cluster finds of another one.
@@ -82,7 +86,7 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 		return nil, ""
 	case o.Claims[0].left(&o.Record.Part, o.At) != "":
 		return nil, ""
-	case o.Moving && o.Tried:
+	case o.Moving && (o.Tried || o.Other != ""):
 		return nil, "" // That is the failover.
 	case o.At == keys.Home || o.At == o.Record.Head.Cluster:
 		return nil, ""
@@ -117,6 +121,8 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 		return not("a move holds it; see kubectl lodestone move status")
 	case o.Tried:
 		return not("VolumeMove %s did that with the newest version and has ended; fail over by kubectl lodestone failover", FailoverName(newest))
+	case o.Other != "":
+		return not("VolumeMove %s did that with another copy and has ended; fail over by kubectl lodestone failover", o.Other)
 	case Ahead(newest.Cut, o.Now):
 		return not("its newest version is of %s, which has not come yet, so nobody knows how old it is: a clock was ahead, or is behind; "+
 			"fail over by kubectl lodestone failover", newest.Cut.UTC().Format(time.RFC3339))
@@ -154,6 +160,29 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 			Failover: &v1alpha1.MoveFailover{Replica: replica.Name, Version: newest.Name, Fence: v1alpha1.FenceDeclared},
 		},
 	}, why
+}
+
+// Freshest returns those of failovers that are due which are to begin: of those to several copies of a claim the one with the newest
+// version, and of two as new the one whose VolumeReplica comes first by name. The newest come first.
+func Freshest[T any](due []T, of func(T) Outage) (begin []T) {
+	due = slices.Clone(due)
+	slices.SortFunc(due, func(a, b T) int {
+		one, other := of(a), of(b)
+		return cmp.Or(other.Record.Newest().Cut.Compare(one.Record.Newest().Cut), cmp.Compare(one.Replica.Namespace, other.Replica.Namespace),
+			cmp.Compare(one.Replica.Name, other.Replica.Name))
+	})
+	taken := map[types.UID]bool{}
+	for _, next := range due {
+		claims := of(next).Record.ClaimUIDs()
+		if slices.ContainsFunc(claims, func(claim types.UID) bool { return taken[claim] }) {
+			continue
+		}
+		for _, claim := range claims {
+			taken[claim] = true
+		}
+		begin = append(begin, next)
+	}
+	return begin
 }
 
 // FailoverName is the name of the VolumeMove that fails over to a version by itself. There is one for a version, so that one that was

@@ -165,3 +165,40 @@ func TestClaimsOfOneMomentFailOverTogether(t *testing.T) {
 		})
 	}
 }
+
+func TestOfSeveralCopiesTheFreshestIsFailedOverToAndNoOther(t *testing.T) {
+	of := func(name string, cut time.Duration, claims ...types.UID) decide.Outage {
+		o := lost()
+		o.Replica.Name = name
+		o.Record.ClaimUID, o.Record.Sealed = claims[0], []record.Version{{Cut: o.Now.Add(-cut)}}
+		for _, claim := range claims[1:] {
+			o.Record.Others = append(o.Record.Others, record.Part{ClaimUID: claim})
+		}
+		return o
+	}
+	begins := func(due ...decide.Outage) (names []string) {
+		for _, o := range decide.Freshest(due, func(o decide.Outage) decide.Outage { return o }) {
+			names = append(names, o.Replica.Name)
+		}
+		return names
+	}
+	assert.Empty(t, begins())
+	assert.Equal(t, []string{"newer"}, begins(of("older", 2*time.Minute, "c"), of("newer", time.Minute, "c"), of("oldest", time.Hour, "c")))
+	assert.Equal(t, []string{"a"}, begins(of("b", time.Minute, "c"), of("a", time.Minute, "c")), "the same each time")
+	assert.Equal(t, []string{"one", "other"}, begins(of("one", time.Minute, "c"), of("other", time.Hour, "d")))
+	assert.Equal(t, []string{"wal", "both"},
+		begins(of("data", 2*time.Minute, "c"), of("both", time.Minute, "c", "e"), of("wal", time.Second, "d")))
+	assert.Equal(t, []string{"wal"}, begins(of("both", time.Minute, "c", "d"), of("wal", time.Second, "d")))
+}
+
+func TestNoSecondCopyIsFailedOverToAfterAnother(t *testing.T) {
+	o := lost()
+	o.Other, o.Moving = "failover-x-v1-1", true
+	move, why := o.FailsOver()
+	assert.Nil(t, move)
+	assert.Empty(t, why, "that is the failover")
+	o.Moving = false
+	move, why = o.FailsOver()
+	assert.Nil(t, move)
+	assert.Contains(t, why, "VolumeMove failover-x-v1-1 did that with another copy and has ended; fail over by kubectl lodestone failover")
+}

@@ -67,6 +67,9 @@ type Claim struct {
 	HeadVolume *corev1.PersistentVolume
 	// Slot is the real claim of the record's slot, nil if there is none or the record has none.
 	Slot *corev1.PersistentVolumeClaim
+	// Kept is the real claim that the basis of the head is of, if the point takes that, and Basis is the snapshot; see basis.go.
+	Kept  *corev1.PersistentVolumeClaim
+	Basis Snapshot
 	// Origin is the real claim that a point is of, Snapshot the snapshot of it, and Clone the claim that is made of that. Labelled says
 	// that Origin has the label of the group.
 	Origin   *corev1.PersistentVolumeClaim
@@ -137,6 +140,7 @@ const (
 	ThawFailed    = "ThawFailed"
 	StandsStill   = "StandsStill"
 	VersionLost   = "VersionLost"
+	Pinned        = "Pinned"
 	BeingRemoved  = "BeingRemoved"
 	NothingSealed = "NothingSealed"
 )
@@ -179,7 +183,13 @@ type Forget struct{}
 // MakeHead creates the real claim of a claim at the standby.
 type MakeHead struct{ Claim int }
 
-// DropHead deletes it.
+// TakeBasis takes the snapshot that the head of a claim is made from.
+type TakeBasis struct{ Claim int }
+
+// DropBasis deletes it.
+type DropBasis struct{ Claim int }
+
+// DropHead deletes the head.
 type DropHead struct{ Claim int }
 
 // DropSlot deletes the other one of two.
@@ -284,6 +294,11 @@ func Next(o Observation) Step {
 		next.Scrubbed, next.Found = time.Time{}, nil
 		return Step{Action: Save{next}}
 	}
+	if isAccepted(o) {
+		next := r.Clone()
+		next.Unpin()
+		return Step{Action: Save{next}}
+	}
 	keep := keepVersions
 	if r.Slots {
 		keep = keepSlots
@@ -324,6 +339,10 @@ func idle(o Observation) Step {
 		return Step{Say: "no point is made: spec.paused is set", Reason: Paused, After: turnAgain}
 	case o.Refused.Text != "" && o.Now.Sub(o.RefusedAt) < askAgain:
 		return begin(o, BeginPoint{})
+	case r.PinnedSlot() != nil:
+		return Step{Say: fmt.Sprintf("no point is made: the slot that it would be written to has the version of %s, which is pinned, for more "+
+			"than spec.versions.pinAbove has changed after it: see the condition Suspect", r.PinnedSlot().Cut.UTC().Format(time.RFC3339)),
+			Reason: Pinned, After: turnAgain}
 	case r.Full():
 		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, which cluster %s does not let go, and no more are remembered: "+
 			"raise spec.rpo", len(r.Sealed), r.Head.Cluster), Reason: Refused, After: seldom}
@@ -337,6 +356,9 @@ func idle(o Observation) Step {
 	case !o.MayBegin:
 		return Step{Say: "the next point waits for its turn: as many are being made as may be at once", Reason: Waiting, After: turnAgain,
 			AwaitsTurn: true}
+	}
+	if step, ok := missHeads(o); ok {
+		return step
 	}
 	return Step{Action: BeginPoint{}}
 }
@@ -558,6 +580,24 @@ func each(o Observation, of func(i int) (Step, bool)) (first Step, found bool) {
 		}
 	}
 	return first, found
+}
+
+// missHeads is the step by which heads are no longer counted that somebody deleted between two points; false if there is none. The point
+// that begins now makes them anew. Slots are looked at with their versions.
+func missHeads(o Observation) (Step, bool) {
+	if o.Record.Slots || o.Sealed == nil || o.Standby.Unusable != "" || o.Standby.Gone {
+		return Step{}, false
+	}
+	return each(o, func(i int) (Step, bool) {
+		known := o.Record.At(i).Head
+		if known.UID == "" || o.Claims[i].Head != nil {
+			return Step{}, false
+		}
+		next := o.Record.Clone()
+		next.At(i).Head.UID = ""
+		return Step{Action: Save{next}, Reason: PointFailed,
+			Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point makes it anew", known.Key())}, true
+	})
 }
 
 // isHead says whether the real claim of a claim at the standby is ours.

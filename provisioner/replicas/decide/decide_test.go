@@ -78,13 +78,17 @@ func TestTheNextPointBeginsInTimeForTheRPO(t *testing.T) {
 }
 
 func TestBetweenPoints(t *testing.T) {
-	due := func(o *decide.Observation) { o.Now = noon.Add(9 * time.Minute) }
+	due := func(o *decide.Observation) { o.Now, o.Claims[0].Head = noon.Add(9*time.Minute), head("h1") }
 	for name, row := range map[string]struct {
 		tune   func(*decide.Observation)
 		action decide.Action
 		reason string
 	}{
-		"the next one is due":          {due, decide.BeginPoint{}, ""},
+		"the next one is due": {due, decide.BeginPoint{}, ""},
+		"there is no head yet": {func(o *decide.Observation) {
+			due(o)
+			o.Record.Head.UID, o.Claims[0].Head = "", nil
+		}, decide.BeginPoint{}, ""},
 		"it is not":                    {func(*decide.Observation) {}, nil, ""},
 		"nobody wants one":             {func(o *decide.Observation) { due(o); o.Replica.Spec.Paused = true }, nil, decide.Paused},
 		"a move holds the claim":       {func(o *decide.Observation) { due(o); o.Moving = true }, nil, decide.Moving},
@@ -388,6 +392,22 @@ func TestARemovalThatWaitsForALostSourceSaysHowItEnds(t *testing.T) {
 	assert.Nil(t, step.Action)
 	assert.Equal(t, decide.BeingRemoved, step.Reason)
 	assert.Contains(t, step.Say, "delete its RemoteCluster if it is gone for good")
+}
+
+func TestACopyThatWaitsForALostClusterAfterAFailoverSaysHowItGoesOn(t *testing.T) {
+	o := copies(nil)
+	o.Record.Point.Stage, o.Record.Point.Why, o.Record.Point.Source.Cluster = record.Clean, "the claim got an earlier version", "east"
+	o.Claims[0].Writer, o.Claims[0].Seal = movers.State{}, decide.Snapshot{}
+	o.Source, o.At = decide.Cluster{Unusable: "cluster east does not answer"}, "home"
+	step := decide.Next(o)
+	assert.Nil(t, step.Action)
+	assert.Equal(t, decide.ClusterAway, step.Reason)
+	assert.Contains(t, step.Say, "the next point, of the data in cluster home, is made once what this one has left there is removed: bring it back, "+
+		"or delete its RemoteCluster if it is gone for good")
+	o.Source.Gone = true
+	assert.Nil(t, saved(t, o).Point, "what is there stays")
+	o.At, o.Source.Gone = "east", false
+	assert.NotContains(t, decide.Next(o).Say, "the next point")
 }
 
 func TestARecordIsFullBeforeItsSecretIs(t *testing.T) {

@@ -60,9 +60,22 @@ func point(o Observation) Step {
 		return seal(o)
 	case record.Clean:
 		if step, ok := clean(o); ok {
+			if step.Reason == ClusterAway && o.Source.Unusable != "" && o.At != "" && o.At != p.Source.Cluster {
+				// It failed over, maybe to another copy.
+				step.Say += fmt.Sprintf("; the next point, of the data in cluster %s, is made once what this one has left there is removed: bring it "+
+					"back, or delete its RemoteCluster if it is gone for good", o.At)
+			}
 			return step
 		}
 		next := o.Record.Clone()
+		for i := range o.Claims {
+			if basisFailed(o, i) {
+				next.At(i).Head.UID = ""
+			}
+		}
+		if p.Why != "" {
+			next.HoldFailed()
+		}
 		if next.Point = nil; p.Why != "" {
 			if slices.ContainsFunc(o.Claims, func(seen Claim) bool { return seen.Seal.Exists }) {
 				// It counts as no version, and goes once it may.
@@ -84,6 +97,9 @@ func giveUp(o Observation, why string) Step {
 		stage = record.Thaw
 	}
 	next := o.Record.Enter(stage, o.Now)
+	if o.Record.Point.Stage == record.Copy {
+		noteWritten(o, next)
+	}
 	next.Point.Why = sentence.Short(sentence.Plain(why, len(why)), 1024)
 	return Step{Action: Save{next}, Say: fmt.Sprintf("point %d is given up: %s", next.Point.Number, next.Point.Why), Reason: PointFailed}
 }
@@ -199,6 +215,9 @@ func findHead(o Observation, i int) (Step, bool) {
 		return Step{Action: Save{next}, Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point copies all again",
 			known.Key()), Reason: PointFailed}, true
 	case h == nil:
+		if step, ok := findBasis(o, i); ok {
+			return step, true
+		}
 		return Step{Action: MakeHead{i}}, true
 	case !isHead(o, i):
 		return giveUp(o, fmt.Sprintf("a claim %s is at the standby already and is not this replica's: remove it there", known.Key())), true
@@ -273,7 +292,8 @@ func copyOne(o Observation, i int) (Step, bool) {
 	case task.ID == lookTask:
 		return look(o, i, done.Verified), true
 	case task.Kind == moverapi.Final:
-		next.Point.At(i).Copied, next.Point.At(i).Sent = true, done.Progress.BytesSent
+		its := next.Point.At(i)
+		its.Copied, its.Sent, its.Wrote = true, done.Progress.BytesSent, wroteOf(its, done)
 		return Step{Action: Save{next}}, true
 	}
 	if v := done.Verified; v == nil || !v.Equal || v.TargetRoot == "" || v.SourceRoot != v.TargetRoot || len(v.TargetRoot) > longestRoot ||
@@ -331,7 +351,11 @@ func runMovers(o Observation, i int) (Step, bool) {
 		since = seen.Advanced
 	}
 	if o.Now.Sub(since) > patience {
-		return giveUp(o, fmt.Sprintf("the copy has stood still for %s%s", patience, sentence.Prefixed(": ", waiting))), true
+		why := fmt.Sprintf("the copy has stood still for %s%s", patience, sentence.Prefixed(": ", waiting))
+		if o.Record.Point.At(i).Basis != nil && seen.HeadVolume == nil {
+			return beginWhole(o, i, why), true
+		}
+		return giveUp(o, why), true
 	}
 	return wait("%s", waiting), waiting != ""
 }
@@ -428,6 +452,12 @@ func seal(o Observation) Step {
 	p := o.Record.Point
 	next := o.Record.Enter(record.Clean, o.Now)
 	next.Sealed = append(next.Sealed, versionOf(o))
+	step := Step{Say: fmt.Sprintf("point %d is sealed", p.Number)}
+	if change := changeOf(next, next.Sealed[len(next.Sealed)-1].Name, PinAbove(o.Replica.Spec.Versions)); change != nil && next.Change == nil {
+		next.Pin(change)
+		step.Say, step.Reason = SayChange(next), Suspect
+	}
+	next.HoldSealed()
 	if o.Replica.Spec.ScrubEvery != nil {
 		next.Learn()
 	}
@@ -435,7 +465,8 @@ func seal(o Observation) Step {
 		next.Turn()
 	}
 	next.Failures, next.Failed, next.Why = 0, time.Time{}, ""
-	return Step{Action: Save{next}, Say: fmt.Sprintf("point %d is sealed", p.Number)}
+	step.Action = Save{next}
+	return step
 }
 
 // versionOf is the version that the snapshots of the heads seal.
@@ -486,6 +517,9 @@ func clean(o Observation) (Step, bool) {
 		return step, true
 	}
 	if step, ok := each(o, func(i int) (Step, bool) { return dropSeal(o, i) }); ok {
+		return step, true
+	}
+	if step, ok := each(o, func(i int) (Step, bool) { return dropBasis(o, i) }); ok {
 		return step, true
 	}
 	if o.Source.Gone {

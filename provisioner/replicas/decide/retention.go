@@ -35,11 +35,12 @@ func Retained(versions []record.Version, want v1alpha1.ReplicaVersions) (wanted,
 	return wanted, byDay
 }
 
-// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one.
+// Surplus are the indices of the versions in the record that nobody wants any more, the oldest first. The newest is never one, and none
+// that is pinned.
 func Surplus(o Observation) (surplus []int) {
 	wanted, _ := Retained(o.Record.Sealed, o.Replica.Spec.Versions)
 	for i, version := range o.Record.Sealed {
-		if !version.Going && !wanted[i] && !slices.Contains(o.Used, version.Name) {
+		if !version.Going && !version.Pinned && !wanted[i] && !slices.Contains(o.Used, version.Name) {
 			surplus = append(surplus, i)
 		}
 	}

@@ -167,6 +167,9 @@ func (w *world) happen() {
 			}
 			seen.Head, seen.HeadVolume = nil, nil
 		}
+	case 8:
+		// What the copy was to begin with is gone.
+		seen.Kept = nil
 	case 7:
 		if w.slots == nil && w.spoils && o.Record.Point == nil && w.random.IntN(8) == 0 {
 			// Somebody deletes a snapshot of a version.
@@ -198,6 +201,7 @@ func (w *world) live(seen *decide.Claim, its *content) {
 	}
 	w.age(&seen.Snapshot)
 	w.age(&seen.Seal)
+	w.age(&seen.Basis)
 	seen.Seal.Taken = seen.Seal.Taken || seen.Seal.Ready
 	if seen.Clone != nil && seen.Clone.DeletionTimestamp != nil && w.random.IntN(2) == 0 {
 		seen.Clone = nil
@@ -272,6 +276,10 @@ func (w *world) act(action decide.Action) {
 			next.Point.At(i).Source, next.Point.At(i).Block = backing.Ref{Cluster: "home", UID: sourceUID(i)}, i == blockOne
 			o.Claims[i].Snapshot, o.Claims[i].Seal, o.Claims[i].Clone = decide.Snapshot{}, decide.Snapshot{}, nil
 			w.copies[i].clone, w.copies[i].task, w.copies[i].touched = 0, nil, false
+			if r.At(i).Head.UID == "" && !r.Slots && !r.At(i).Whole && w.random.IntN(2) == 0 {
+				next.Point.At(i).Basis = &record.Basis{Name: next.BasisName(i), Of: backing.Ref{UID: "kept"}}
+				o.Claims[i].Kept = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "kept"}}
+			}
 		}
 		require.False(w.t, o.Group.Exists, "nothing is left of the point before")
 		if w.frozen != nil {
@@ -317,12 +325,20 @@ func (w *world) act(action decide.Action) {
 	case decide.MakeHead:
 		seen := &o.Claims[a.Claim]
 		seen.Head, w.copies[a.Claim].head = head(w.uid()), 0
+		if r.Point.At(a.Claim).Basis != nil {
+			require.True(w.t, seen.Basis.Ready)
+			w.copies[a.Claim].head = w.source / 2
+		}
 		seen.HeadVolume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
 			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}}
 		seen.SealBy = "by"
 		if w.slots != nil {
 			w.makeSlot(a.Claim)
 		}
+	case decide.TakeBasis:
+		o.Claims[a.Claim].Basis = decide.Snapshot{Exists: true, UID: w.uid()}
+	case decide.DropBasis:
+		o.Claims[a.Claim].Basis.Leaving = true
 	case decide.DropSlot:
 		w.dropSlot(o.Claims[a.Claim].Slot)
 	case decide.Unseal:
@@ -468,6 +484,7 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 		for _, seen := range w.o.Claims {
 			require.True(t, seen.Head == nil || w.slots != nil && w.slots.taken[seen.Head.UID])
 			require.Nil(t, seen.Clone)
+			require.False(t, seen.Basis.Exists)
 			require.False(t, seen.Labelled)
 		}
 		if slots {

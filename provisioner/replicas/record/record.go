@@ -56,6 +56,8 @@ type Record struct {
 	// Scrubbed is when the last scrub had compared all, and Found what was found since the one before it; see scrub.go.
 	Scrubbed time.Time `json:"scrubbed,omitzero"`
 	Found    []Finding `json:"found,omitempty"`
+	// Change is the abnormal share of changes because of which versions are pinned; nil: none are. See change.go.
+	Change *Change `json:"change,omitempty"`
 }
 
 // Part is one claim and its copy at the standby.
@@ -71,6 +73,10 @@ type Part struct {
 	Slot backing.Ref `json:"slot,omitzero"`
 	// Known is what real claims at the standby had when they were last compared; see scrub.go.
 	Known []Known `json:"known,omitempty"`
+	// Held is what real claims at the standby had when they were last sealed; see change.go.
+	Held []Held `json:"held,omitempty"`
+	// Whole says that the head is made empty from now on: what it was to begin with did not serve; see basis.go.
+	Whole bool `json:"whole,omitempty"`
 }
 
 // Version is a sealed version. It has the name of its first VolumeSnapshot.
@@ -88,6 +94,8 @@ type Version struct {
 	Made v1alpha1.VersionConsistency `json:"made,omitempty"`
 	// Going says that it is being removed.
 	Going bool `json:"going,omitempty"`
+	// Pinned says that it stays until somebody says that what changed after it is in order; see change.go.
+	Pinned bool `json:"pinned,omitempty"`
 	// Unready says why no claim can be made of it now; empty: one can. It counts as none as long as that is so, and stays.
 	Unready string `json:"unready,omitempty"`
 }
@@ -164,6 +172,8 @@ type Session struct {
 	Scratch int64  `json:"scratch"`
 	// Node is the node that the claim made of the snapshot must be usable on; empty: any.
 	Node string `json:"node,omitempty"`
+	// Basis is what the head begins with, if this point makes it; nil: it begins empty.
+	Basis *Basis `json:"basis,omitempty"`
 	// Keys are the one-time keys of its movers.
 	Keys map[moverapi.Role]moverapi.Files `json:"keys,omitempty"`
 	// Expect is what the reading mover must find there again, once it has looked at it; Copied says that all was copied, and Root is
@@ -171,7 +181,9 @@ type Session struct {
 	Expect json.RawMessage `json:"expect,omitempty"`
 	Copied bool            `json:"copied,omitempty"`
 	Sent   int64           `json:"sent,omitempty"`
-	Root   string          `json:"root,omitempty"`
+	// Wrote is how much of the head was written, at most; see change.go.
+	Wrote int64  `json:"wrote,omitempty"`
+	Root  string `json:"root,omitempty"`
 	// Bytes and RootVersion say of what Root is: see moverapi.Verified.
 	Bytes       int64 `json:"bytes,omitempty"`
 	RootVersion int   `json:"rootVersion,omitempty"`
@@ -218,6 +230,14 @@ func (r *Record) Claims() (names []string) {
 		names = append(names, r.At(i).Claim)
 	}
 	return names
+}
+
+// ClaimUIDs are the UIDs of the claims.
+func (r *Record) ClaimUIDs() (uids []types.UID) {
+	for i := range r.Len() {
+		uids = append(uids, r.At(i).ClaimUID)
+	}
+	return uids
 }
 
 // AllSent is how many bytes travelled for the version.
