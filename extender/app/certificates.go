@@ -17,7 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/deploy"
 	"github.com/lodestone-storage/lodestone/extender/mtls"
 	"github.com/lodestone-storage/lodestone/extender/webhook"
-	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // Names of the Secrets; the manifests have the same names.
@@ -147,7 +147,7 @@ func newCertificatesCommand() *cobra.Command {
 	}
 	options.AddFlags(cmd.Flags())
 	logsapi.AddFlags(options.Logs, cmd.Flags())
-	return program.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
+	return command.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
 		config, err := options.Config()
 		if err != nil {
 			return err

@@ -26,7 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/server"
 	"github.com/lodestone-storage/lodestone/extender/snapshot"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
-	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // NewCommand returns the command lodestone-extender.
@@ -41,7 +41,7 @@ func NewCommand() *cobra.Command {
 	options.AddFlags(cmd.Flags())
 	logsapi.AddFlags(options.Logs, cmd.Flags())
 	cmd.AddCommand(newCertificatesCommand(), newWebhookCommand())
-	return program.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
+	return command.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
 		config, err := options.Config(ctx)
 		if err != nil {
 			return err

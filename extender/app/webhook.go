@@ -24,6 +24,7 @@ import (
 	"github.com/lodestone-storage/lodestone/extender/webhook"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // WebhookOptions are the flags of the command webhook.
@@ -71,7 +72,7 @@ func newWebhookCommand() *cobra.Command {
 	}
 	options.AddFlags(cmd.Flags())
 	logsapi.AddFlags(options.Logs, cmd.Flags())
-	return program.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
+	return command.Complete(cmd, options.Logs, options.Validate, func(ctx context.Context) error {
 		home, err := homeCluster(options.Kubeconfig)
 		if err != nil {
 			return err

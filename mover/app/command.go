@@ -20,7 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/content/rsync"
 	"github.com/lodestone-storage/lodestone/mover/sandbox"
 	"github.com/lodestone-storage/lodestone/mover/send"
-	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // RunHelper runs a subcommand with which the mover starts itself: to confine rsync, or to be
@@ -61,7 +61,7 @@ TLS 1.3 with keys made for this move alone, and hold no credential of a cluster.
 		Short: "Read the volume, and do what the controller of the move says",
 	}
 	sending.AddFlags(send.Flags())
-	cmd.AddCommand(program.Complete(send, sending.Logs, sending.Validate, func(ctx context.Context) error {
+	cmd.AddCommand(command.Complete(send, sending.Logs, sending.Validate, func(ctx context.Context) error {
 		return Send(ctx, sending)
 	}))
 	receiving := &ReceiveOptions{Options: NewOptions()}
@@ -70,7 +70,7 @@ TLS 1.3 with keys made for this move alone, and hold no credential of a cluster.
 		Short: "Write the volume as the sender says",
 	}
 	receiving.AddFlags(receive.Flags())
-	cmd.AddCommand(program.Complete(receive, receiving.Logs, receiving.Validate, func(ctx context.Context) error {
+	cmd.AddCommand(command.Complete(receive, receiving.Logs, receiving.Validate, func(ctx context.Context) error {
 		return Receive(ctx, receiving)
 	}))
 	return cmd

@@ -85,7 +85,7 @@ func TestAConnectionIsCutAfterEachMessageOfAFirstCopyAndTheMoveGoesOn(t *testing
 }
 
 func TestAConnectionIsCutAtRandomBytesAndTheMoveGoesOn(t *testing.T) {
-	m := setUp(t, some(t), false)
+	m := setUp(t, sized(t, 20<<20), false)
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 4 {
 		m.Wire.CutAfter(random.Int64N(16 << 20))
@@ -100,7 +100,7 @@ func TestAConnectionIsCutAtRandomBytesAndTheMoveGoesOn(t *testing.T) {
 }
 
 func TestAFlippedBitOnTheWireIsNoticedAndTheMoveGoesOn(t *testing.T) {
-	m := setUp(t, some(t), false)
+	m := setUp(t, sized(t, 20<<20), false)
 	m.Wire.FlipAfter(5 << 20)
 	status := m.do(moverapi.Task{Kind: moverapi.Pass})
 	assert.EqualValues(t, 1, status.Progress.Reconnects)
@@ -116,7 +116,7 @@ func TestEitherMoverIsKilledInTheMiddleAndTheMoveGoesOn(t *testing.T) {
 		"the receiver, whose scratch is lost": {lose: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := setUp(t, some(t), false)
+			m := setUp(t, sized(t, 20<<20), false)
 			for _, kind := range []moverapi.Kind{moverapi.Pass, moverapi.Final, moverapi.Verify} {
 				killed := make(chan error, 1)
 				go func() {

@@ -58,7 +58,7 @@ func setUp(t *testing.T, source string, spliced bool) *move {
 func starts(t *testing.T, source string, spliced bool) *move {
 	t.Helper()
 	harness.Require(t)
-	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(stop)
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -125,15 +125,21 @@ func random(t *testing.T, n int) []byte {
 	return b
 }
 
-// some makes a volume with files of all sizes.
+// some makes a volume with files of all sizes, of which two are sent in blocks.
 func some(t *testing.T) string {
+	t.Helper()
+	return sized(t, 5<<20)
+}
+
+// sized makes one with a large file of so many bytes.
+func sized(t *testing.T, large int) string {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, "small", []byte("hello"))
 	write(t, dir, "a/b/c/deep", random(t, 70_000))
 	write(t, dir, "empty", nil)
-	write(t, dir, "data/large", random(t, 20<<20))
-	write(t, dir, "data/zeros", make([]byte, 9<<20))
+	write(t, dir, "data/large", random(t, large))
+	write(t, dir, "data/zeros", make([]byte, 5<<20))
 	require.NoError(t, os.Link(filepath.Join(dir, "data", "large"), filepath.Join(dir, "another")))
 	require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	return dir
@@ -151,7 +157,7 @@ func same(t *testing.T, m *move, name string) {
 func TestAVolumeIsMovedWhileItChanges(t *testing.T) {
 	for name, spliced := range map[string]bool{"direct": false, "spliced": true} {
 		t.Run(name, func(t *testing.T) {
-			m := setUp(t, some(t), spliced)
+			m := setUp(t, sized(t, 20<<20), spliced)
 			first := m.do(moverapi.Task{Kind: moverapi.Pass}).Passed
 			assert.Greater(t, first.BytesSent, int64(20<<20))
 			assert.Less(t, first.BytesSent, int64(22<<20), "holes and second names are not sent")

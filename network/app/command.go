@@ -13,7 +13,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/network/agent/apply"
 	"github.com/lodestone-storage/lodestone/network/lane"
-	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // NewCommand returns the command of the program.
@@ -29,12 +29,12 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	o := NewOptions()
 	run := &cobra.Command{Use: "agent", Short: "Keep this node in line with what it is told"}
 	o.AddFlags(run.Flags())
-	cmd.AddCommand(program.Complete(run, o.Logs, o.Validate, o.Run))
+	cmd.AddCommand(command.Complete(run, o.Logs, o.Validate, o.Run))
 
 	probing := newProbeOptions()
 	probe := &cobra.Command{Use: "probe", Short: "Probe the whole way to pods of other clusters, as a pod, and answer such probes"}
 	probing.addFlags(probe.Flags())
-	cmd.AddCommand(program.Complete(probe, probing.Logs, probing.validate, probing.run))
+	cmd.AddCommand(command.Complete(probe, probing.Logs, probing.validate, probing.run))
 
 	cmd.AddCommand(newAnswer(), newCheck())
 
@@ -44,7 +44,7 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	logs := logsapi.NewLoggingConfiguration()
 	logsapi.AddFlags(logs, remove.Flags())
 	remove.Flags().StringVar(&state, "state", stateDirectory, stateHelp)
-	cmd.AddCommand(program.Complete(remove, logs, func() error { return validateState(state) }, func(context.Context) error {
+	cmd.AddCommand(command.Complete(remove, logs, func() error { return validateState(state) }, func(context.Context) error {
 		return errors.Join(apply.Remove(), forget(state))
 	}))
 

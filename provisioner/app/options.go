@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 )
 
@@ -174,7 +175,7 @@ lodestone.dev) its volume in the cluster, home or remote, where the claim's
 first pod is scheduled, and keeps the volume in step with the real one.`,
 	}
 	o.AddFlags(cmd.Flags())
-	return program.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
+	return command.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
 		limitGarbage()
 		config, err := o.Config()
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // name is the program's in logs, events and requests, and that of its Lease.
@@ -72,7 +73,7 @@ the home cluster asks for within what the owner allows, and the pods of its
 ShadowPods, and it publishes what the cluster has to offer.`,
 	}
 	o.AddFlags(cmd.Flags())
-	return program.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
+	return command.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
 		config, err := o.Config()
 		if err != nil {
 			return err

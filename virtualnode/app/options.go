@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/pkg/program"
+	"github.com/lodestone-storage/lodestone/pkg/program/command"
 )
 
 // Options are the flags of the program.
@@ -96,7 +97,7 @@ RemoteCluster, has the pods that are bound to it run in the remote cluster, and
 brings their state, logs and streams back.`,
 	}
 	o.AddFlags(cmd.Flags())
-	return program.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
+	return command.Complete(cmd, o.Logs, o.Validate, func(ctx context.Context) error {
 		config, err := o.Config()
 		if err != nil {
 			return err

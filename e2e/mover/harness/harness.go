@@ -243,7 +243,7 @@ func (m *Move) Stop() {
 // another life of the sender, and waits until the task has ended.
 func (m *Move) Do(ctx context.Context, task moverapi.Task) (*moverapi.TaskStatus, error) {
 	for {
-		status, err := m.Client.Start(ctx, task, 0)
+		status, err := m.Client.Start(ctx, task, time.Second)
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("task %s: %w", task.ID, ctx.Err())
@@ -258,6 +258,9 @@ func (m *Move) Do(ctx context.Context, task moverapi.Task) (*moverapi.TaskStatus
 			if err := m.Ended(); err != nil {
 				return nil, err
 			}
+		}
+		if err == nil {
+			continue // it was waited for
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):

@@ -559,16 +559,28 @@ func random(r *rand.Rand) steps.Observation {
 	return observe(changes...)
 }
 
-func randomBacking(r *rand.Rand) []func(*steps.Backing) {
-	var chosen []func(*steps.Backing)
-	for _, alter := range []func(*steps.Backing){pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
-		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere,
-		infeasible("gold")} {
-		if r.IntN(100) < 25 {
+// some chooses each with a chance in percent.
+func some[T any](r *rand.Rand, percent int, each ...func(*T)) (chosen []func(*T)) {
+	for _, alter := range each {
+		if r.IntN(100) < percent {
 			chosen = append(chosen, alter)
 		}
 	}
 	return chosen
+}
+
+// atMostOne chooses one with a chance in percent.
+func atMostOne[T any](r *rand.Rand, percent int, of ...func(*T)) []func(*T) {
+	if r.IntN(100) >= 100-percent {
+		return []func(*T){of[r.IntN(len(of))]}
+	}
+	return nil
+}
+
+func randomBacking(r *rand.Rand) []func(*steps.Backing) {
+	return some(r, 25, pvcBound, published, lost, terminating, unprotected, old, dropped, volumeUnseen, another,
+		nodesGone, fromSource, fromGone, fromSnap, made, emptyMade, having("gold"), having("silver"), carrying("team"), chosenThere,
+		infeasible("gold"))
 }
 
 // randomMade spoils a volume that was made for a twin.
@@ -584,48 +596,24 @@ func randomMade(r *rand.Rand) func(*corev1.PersistentVolume) {
 }
 
 func randomSource(r *rand.Rand) []func(*steps.Source) {
-	states := []func(*steps.Source){sourceGone, sourceGoing, sourceForeign, sourceUnbound, sourceMoving, sourceUnseen, sourceOther,
-		sourceWaits, sourceEnds, sourcePlain, sourceBlock, sourceLarger, sourceNamed}
-	if r.IntN(100) < 50 {
-		return nil
-	}
-	return []func(*steps.Source){states[r.IntN(len(states))]}
+	return atMostOne(r, 50, sourceGone, sourceGoing, sourceForeign, sourceUnbound, sourceMoving, sourceUnseen, sourceOther,
+		sourceWaits, sourceEnds, sourcePlain, sourceBlock, sourceLarger, sourceNamed)
 }
 
 func randomSnapshot(r *rand.Rand) []func(*steps.Snapshot) {
-	states := []func(*steps.Snapshot){apiUnknown, apiAbsent, snapGone, snapGoing, snapUntaken, snapThief, contentGoing, snapUnready,
+	return atMostOne(r, 40, apiUnknown, apiAbsent, snapGone, snapGoing, snapUntaken, snapThief, contentGoing, snapUnready,
 		snapNameless,
-		snapLarger, snapBlock, snapOfOther, snapNonsense, snapForHome, thereUnseen, thereOther, thereGoing, thereUnknown}
-	if r.IntN(100) < 60 {
-		return nil
-	}
-	return []func(*steps.Snapshot){states[r.IntN(len(states))]}
+		snapLarger, snapBlock, snapOfOther, snapNonsense, snapForHome, thereUnseen, thereOther, thereGoing, thereUnknown)
 }
 
 func randomStandIn(r *rand.Rand) []func(*steps.StandIn) {
-	states := []func(*steps.StandIn){standInAlone, standInGoing, standInEnds, standInWaits, standInOthers, standInGone}
-	if r.IntN(100) < 50 {
-		return nil
-	}
-	return []func(*steps.StandIn){states[r.IntN(len(states))]}
+	return atMostOne(r, 50, standInAlone, standInGoing, standInEnds, standInWaits, standInOthers, standInGone)
 }
 
 func randomVolume(r *rand.Rand) []func(*corev1.PersistentVolume) {
-	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){released, keepIt, nameless, small, driverless, healing, declaredLost} {
-		if r.IntN(100) < 40 {
-			chosen = append(chosen, alter)
-		}
-	}
-	return chosen
+	return some(r, 40, released, keepIt, nameless, small, driverless, healing, declaredLost)
 }
 
 func randomReal(r *rand.Rand) []func(*corev1.PersistentVolume) {
-	var chosen []func(*corev1.PersistentVolume)
-	for _, alter := range []func(*corev1.PersistentVolume){reclaimed, going, mending} {
-		if r.IntN(100) < 30 {
-			chosen = append(chosen, alter)
-		}
-	}
-	return chosen
+	return some(r, 30, reclaimed, going, mending)
 }
