@@ -13,15 +13,15 @@ import (
 )
 
 // partaking are the nodes that take part, sorted by name, and why others do not: of two nodes that claim the same addresses only one is
-// there, and one that is wrong must not part the clusters. It is the one that is ready, or the older one. Alone: their podCIDRs say
-// nothing.
-func partaking(nodes []*corev1.Node, alone bool) (part []site.Node, left []string) {
+// there, and one that is wrong must not part the clusters. It is the one that is ready, or the older one. IgnoreCIDRs: the podCIDRs of
+// nodes say nothing of pods.
+func partaking(nodes []*corev1.Node, ignoreCIDRs bool) (part []site.Node, left []string) {
 	nodes = slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	var all claims
 	for _, n := range nodes {
-		told, ok := nodeOf(n, alone)
+		told, ok := nodeOf(n, ignoreCIDRs)
 		if !ok {
 			continue
 		}

@@ -136,9 +136,9 @@ func stands(n *corev1.Node) bool {
 	return n.Labels[keys.Cluster] != "" || n.Labels["type"] == "virtual-kubelet"
 }
 
-// nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not. Alone: its podCIDRs
-// say nothing.
-func nodeOf(n *corev1.Node, alone bool) (told site.Node, ok bool) {
+// nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not. IgnoreCIDRs: its
+// podCIDRs say nothing of pods.
+func nodeOf(n *corev1.Node, ignoreCIDRs bool) (told site.Node, ok bool) {
 	if stands(n) {
 		return site.Node{}, false
 	}
@@ -147,7 +147,7 @@ func nodeOf(n *corev1.Node, alone bool) (told site.Node, ok bool) {
 		return site.Node{}, false
 	}
 	told = site.Node{Name: n.Name, Address: address, Gateway: n.Labels[keys.Gateway] == keys.GatewayEnabled}
-	if alone {
+	if ignoreCIDRs {
 		return told, true
 	}
 	texts := n.Spec.PodCIDRs

@@ -110,24 +110,26 @@ func (l *Linker) sync(ctx context.Context, s *session.Session) (done bool, err e
 func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.RemoteCluster) (
 	condition *metav1.Condition, reached []string, err error,
 ) {
-	missing := func(where, apply string) *metav1.Condition {
-		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled",
-			Message: fmt.Sprintf("the network program is not installed %s: apply %s there", where, apply)}
+	missing := func(where, install, apply string) *metav1.Condition {
+		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled", Message: fmt.Sprintf(
+			"the network program is not installed %s: kubectl lodestone install %s brings it, or apply %s there", where, install, apply)}
 	}
+	missingHome := missing("at home", "--network", "deploy/components/network")
+	missingThere := missing("in cluster "+s.Cluster, "--remote --network", "deploy/remote and deploy/components/network-remote")
 	set, problem := termsOf(remote.Spec)
 	if problem != "" {
 		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: problem}, nil, nil
 	}
 	home, err := get(ctx, l.Home, s.Cluster)
 	if apierrors.IsForbidden(err) {
-		return missing("at home", "deploy/components/network"), nil, nil
+		return missingHome, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("at home: %w", err)
 	}
 	there1, err := get(ctx, s.Links, keys.Home)
 	if apierrors.IsForbidden(err) {
-		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil, nil
+		return missingThere, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
@@ -142,7 +144,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
 		Spec:       here(set, there1, passing)})
 	if apierrors.IsNotFound(err) {
-		return missing("at home", "deploy/components/network"), nil, nil
+		return missingHome, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
@@ -150,7 +152,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	err = put(ctx, s.Links, there1, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(set, home, passing)})
 	if apierrors.IsNotFound(err) {
-		return missing("in cluster "+s.Cluster, "deploy/remote and deploy/components/network-remote"), nil, nil
+		return missingThere, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)

@@ -61,18 +61,18 @@ func Start(ctx context.Context, setup Setup) (*Move, error) {
 	if err != nil {
 		return nil, err
 	}
-	free, release, err := freeAddresses(ctx, 3)
-	if err != nil {
-		return nil, err
+	var free [3]string
+	for i := range free {
+		if free[i], err = freeAddress(); err != nil {
+			return nil, err
+		}
 	}
 	m.data, m.control = free[0], free[1]
 	sender := ""
 	if setup.Spliced {
 		sender = free[2]
 	}
-	m.Wire, err = NewWire(ctx, m.data, sender)
-	release()
-	if err != nil {
+	if m.Wire, err = NewWire(ctx, m.data, sender); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(m.StartReceiver(ctx), m.StartSender(ctx)); err != nil {

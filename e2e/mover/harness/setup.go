@@ -1,16 +1,17 @@
 package harness
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/mover/content/rsync"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
@@ -71,38 +72,39 @@ func (m *Move) writeKeys(store *moverapi.Ticket) (map[moverapi.Role]moverapi.Fil
 	return keys, nil
 }
 
-// freeAddresses chooses addresses that nobody listens at. They are held until release is
-// called, so that nothing else of the move gets one of them.
-func freeAddresses(ctx context.Context, n int) (addresses []string, release func(), err error) {
-	var held []net.Listener
-	release = func() {
-		for _, listener := range held {
-			_ = listener.Close()
+// Ports of movers are below those from which kernels take the source ports of connections: one of these could be in use by the time that a
+// mover listens there.
+const firstPort, countPorts = 10000, 10000
+
+// lastPort is counted up, so that no two movers of this process get the same port. Those of other processes begin elsewhere.
+var lastPort = func() *atomic.Uint32 {
+	var begin atomic.Uint32
+	begin.Store(rand.Uint32N(countPorts))
+	return &begin
+}()
+
+// freeAddress chooses an address that nobody listens at.
+func freeAddress() (string, error) {
+	var err error
+	for range countPorts {
+		port := firstPort + int(lastPort.Add(1)%countPorts)
+		if err = tryPort(port); err == nil {
+			return fmt.Sprintf("127.0.0.1:%d", port), nil
 		}
 	}
-	for range n {
-		listener, err := listenSomewhere(ctx)
-		if err != nil {
-			release()
-			return nil, nil, err
-		}
-		held, addresses = append(held, listener), append(addresses, listener.Addr().String())
-	}
-	return addresses, release, nil
+	return "", fmt.Errorf("find a free port from %d on: %w", firstPort, err)
 }
 
-// listenSomewhere listens at a port below those from which kernels take the source ports of connections: one of these could be in use by
-// the time that a mover listens there.
-func listenSomewhere(ctx context.Context) (listener net.Listener, err error) {
-	const first, ports, tries = 10000, 10000, 100
-	for range tries {
-		var config net.ListenConfig
-		listener, err = config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)))
-		if err == nil {
-			break
-		}
+// tryPort returns an error if somebody listens at a port of loopback. It does not listen there itself: a program that is being started
+// just now has all sockets of this one for a moment, and a mover could not listen until they are closed there, too.
+func tryPort(port int) error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open a socket: %w", err)
 	}
-	return listener, err
+	defer func() { _ = unix.Close(socket) }()
+	return errors.Join(unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.Bind(socket, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}))
 }
 
 // CompleteVariable is the environment variable that forbids to skip tests of movers, if
