@@ -303,7 +303,11 @@ func TestKubeSchedulerKeepsAPodFromNodesWithoutRoom(t *testing.T) {
 	sized("101Gi")(claim)
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)
 	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
-	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "db", "FailedScheduling"), "did not have enough free storage")
+	await.Until(t, "kube-scheduler says that no node has room", func() bool { // it may see the pod before the claim
+		return slices.ContainsFunc(await.Pod(t, bed.Home.Client(), namespace, "db").Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && strings.Contains(c.Message, "did not have enough free storage")
+		})
+	})
 	assert.Empty(t, claimOf(t, bed.Home, namespace, "data").Annotations[keys.SelectedNode])
 }
 

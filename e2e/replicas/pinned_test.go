@@ -24,7 +24,8 @@ func suspicious(t *testing.T, made *v1alpha1.VolumeReplica) *v1alpha1.VolumeRepl
 	t.Helper()
 	return until(t, "it is suspect", made, func(now *v1alpha1.VolumeReplica) bool {
 		is := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ReplicaSuspect)
-		return is != nil && is.Reason == "MuchChanged" && strings.Contains(is.Message, "kubectl lodestone replicate accept volumereplica/"+made.Name)
+		return is != nil && is.Reason == "MuchChanged" &&
+			strings.Contains(is.Message, "kubectl lodestone replicate accept volumereplica/"+made.Name)
 	})
 }
 

@@ -120,8 +120,8 @@ func TestTheStatusSaysWhyVersionsArePinned(t *testing.T) {
 	require.NotNil(t, suspect)
 	assert.Equal(t, metav1.ConditionTrue, suspect.Status)
 	assert.Equal(t, "MuchChanged", suspect.Reason)
-	assert.Contains(t, suspect.Message, "point 3 found that 70 of the 100 bytes that there were are overwritten or removed at once; the versions "+
-		"from before it (1) stay")
+	assert.Contains(t, suspect.Message, "point 3 found that 70 of the 100 bytes that there were are overwritten or removed at once; the "+
+		"versions from before it (1) stay")
 	assert.Equal(t, "v3", status.Standbys[0].Suspect)
 	assert.Equal(t, []bool{false, true}, []bool{status.Standbys[0].Versions[0].Pinned, status.Standbys[0].Versions[1].Pinned})
 	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ReplicaHealthy), "it goes on")

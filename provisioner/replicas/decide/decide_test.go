@@ -402,8 +402,8 @@ func TestACopyThatWaitsForALostClusterAfterAFailoverSaysHowItGoesOn(t *testing.T
 	step := decide.Next(o)
 	assert.Nil(t, step.Action)
 	assert.Equal(t, decide.ClusterAway, step.Reason)
-	assert.Contains(t, step.Say, "the next point, of the data in cluster home, is made once what this one has left there is removed: bring it back, "+
-		"or delete its RemoteCluster if it is gone for good")
+	assert.Contains(t, step.Say, "the next point, of the data in cluster home, is made once what this one has left there is removed: bring "+
+		"it back, or delete its RemoteCluster if it is gone for good")
 	o.Source.Gone = true
 	assert.Nil(t, saved(t, o).Point, "what is there stays")
 	o.At, o.Source.Gone = "east", false
