@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -63,9 +64,11 @@ func TestPodsOfTheNetworkSayOnlyWhatTheyKnow(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, admin.Delete(context.Background(), link.Name, metav1.DeleteOptions{})) })
 
 	agent, prober := of("lodestone-network", "node-name", "a"), of("lodestone-network-probe", "pod-name", "p")
+	tries := 0
 	await.Until(t, "the policy is in force", func() bool {
 		now := must.Get(t, admin, link.Name)
-		now.Status = v1alpha1.NetworkLinkStatus{PodCIDRs: []string{"0.0.0.0/0"}}
+		tries++ // what is written before it is in force is no change later
+		now.Status = v1alpha1.NetworkLinkStatus{PodCIDRs: []string{fmt.Sprintf("10.%d.0.0/16", tries%256)}}
 		client, err := clients.NewNetworkLinks(prober, keys.NetworkNamespace)
 		require.NoError(t, err)
 		_, err = client.UpdateStatus(t.Context(), now, metav1.UpdateOptions{})
