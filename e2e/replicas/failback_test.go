@@ -53,11 +53,7 @@ func TestAfterAFailoverOnlyWhatDiffersTravels(t *testing.T) {
 	resume := sync.OnceValue(bed.West.ResumeAPIServer)
 	t.Cleanup(func() { _ = resume() })
 	require.NoError(t, bed.AwaitReady(t.Context(), "west", metav1.ConditionFalse))
-	over := failOver(t, "over", made, "", v1alpha1.FenceDeclared)
-	await.Until(t, "the claim has failed over", func() bool {
-		now := folder(t, namespace)
-		return now != "" && now != lost
-	}, func() any { return must.Get(t, objects(t).In(namespace), over.Name).Status })
+	over := inPhase(t, failOver(t, "over", made, "", v1alpha1.FenceDeclared), v1alpha1.MoveRetain)
 	at := folder(t, namespace)
 	changes(t, at)
 	beyond(t, namespace, has+10)
@@ -91,7 +87,7 @@ func TestAfterAFailoverOnlyWhatDiffersTravels(t *testing.T) {
 	removes(t, reversed)
 
 	// The way back, and the copy that goes on after it.
-	code, out, said := plugin(t, "failback", "data", "-n", namespace, "--yes", "--keep-source-for", "0s", "-o", "name")
+	code, out, said := plugin(t, "failback", "data", "-n", namespace, "--keep-source-for", "0s", "-o", "name")
 	require.Zero(t, code, said)
 	back := must.Get(t, objects(t).In(namespace), strings.TrimPrefix(strings.TrimSpace(out), "volumemove.lodestone.dev/"))
 	t.Logf("%d bytes travelled for the way back", back.Status.Claims[0].Sent)
