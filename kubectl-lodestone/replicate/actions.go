@@ -48,20 +48,25 @@ func pausing(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOSt
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return named.Ask(cmd.Context(), flags, streams.Out, output, args, verb,
 				func(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica) (*v1alpha1.VolumeReplica, error) {
-					patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.UID}, "spec": map[string]any{"paused": paused}})
-					if err != nil {
-						return r, fmt.Errorf("encode patch: %w", err)
-					}
-					patched, err := home.Moves.Replicas(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-					if err != nil {
-						return r, home.Explain("patch VolumeReplica "+r.Namespace+"/"+r.Name, err)
-					}
-					return patched, nil
+					return patchSpec(ctx, home, r, map[string]any{"paused": paused})
 				})
 		},
 	}
 	named.AskFlags(command, &output)
 	return command
+}
+
+// patchSpec writes fields of the specification of a VolumeReplica, and returns it as it is then.
+func patchSpec(ctx context.Context, home *cli.Cluster, r *v1alpha1.VolumeReplica, spec map[string]any) (*v1alpha1.VolumeReplica, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.UID}, "spec": spec})
+	if err != nil {
+		return r, fmt.Errorf("encode patch: %w", err)
+	}
+	patched, err := home.Moves.Replicas(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return r, home.Explain("patch VolumeReplica "+r.Namespace+"/"+r.Name, err)
+	}
+	return patched, nil
 }
 
 func acceptCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -84,16 +89,7 @@ pinned.`,
 						return r, cli.Refuse("no version of VolumeReplica %s/%s is pinned: kubectl lodestone replicate status shows what it has",
 							r.Namespace, r.Name)
 					}
-					patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.UID},
-						"spec": map[string]any{"versions": map[string]any{"accepted": version}}})
-					if err != nil {
-						return r, fmt.Errorf("encode patch: %w", err)
-					}
-					patched, err := home.Moves.Replicas(r.Namespace).Patch(ctx, r.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-					if err != nil {
-						return r, home.Explain("patch VolumeReplica "+r.Namespace+"/"+r.Name, err)
-					}
-					return patched, nil
+					return patchSpec(ctx, home, r, map[string]any{"versions": map[string]any{"accepted": version}})
 				})
 		},
 	}
