@@ -17,8 +17,8 @@ import (
 
 // This file has what a head begins with that a point makes; see decide/basis.go.
 
-// basisOf finds what the head of a claim can begin with if the point that begins is to make it; nil: it begins empty. What cannot be found
-// out is no basis: nothing is promised of one.
+// basisOf finds what the head of a claim can begin with if the point that begins is to make it; nil: it begins empty. An error
+// may be that the standby refuses the claim.
 func (c *Controller) basisOf(ctx context.Context, r *record.Record, i int, block bool) (*record.Basis, error) {
 	part := r.At(i)
 	if r.Slots || part.Whole || part.Head.UID != "" {
@@ -29,9 +29,8 @@ func (c *Controller) basisOf(ctx context.Context, r *record.Record, i int, block
 		return nil, err
 	}
 	to, at, err := c.routeTo(claim, v1alpha1.ReplicaStandby{Cluster: part.Head.Cluster, ClassName: part.Class})
-	if refused, err := refusalOf(err); err != nil || refused.Text != "" {
-		// It is refused with these words when the head is to be made.
-		return nil, err
+	if err != nil {
+		return nil, err // a standby that refuses the claim now may take it once the head is to be made, which would begin empty then
 	}
 	if newest := r.Newest(); newest != nil && newest.At(i).Volume.Driver == to.Driver() {
 		return &record.Basis{Name: newest.At(i).Name, Volume: newest.At(i).Volume}, nil

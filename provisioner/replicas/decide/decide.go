@@ -582,24 +582,6 @@ func each(o Observation, of func(i int) (Step, bool)) (first Step, found bool) {
 	return first, found
 }
 
-// missHeads is the step by which heads are no longer counted that somebody deleted between two points; false if there is none. The point
-// that begins now makes them anew. Slots are looked at with their versions.
-func missHeads(o Observation) (Step, bool) {
-	if o.Record.Slots || o.Sealed == nil || o.Standby.Unusable != "" || o.Standby.Gone {
-		return Step{}, false
-	}
-	return each(o, func(i int) (Step, bool) {
-		known := o.Record.At(i).Head
-		if known.UID == "" || o.Claims[i].Head != nil {
-			return Step{}, false
-		}
-		next := o.Record.Clone()
-		next.At(i).Head.UID = ""
-		return Step{Action: Save{next}, Reason: PointFailed,
-			Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point makes it anew", known.Key())}, true
-	})
-}
-
 // isHead says whether the real claim of a claim at the standby is ours.
 func isHead(o Observation, i int) bool { return isOurs(o, o.Claims[i].Head, o.Record.At(i).Head) }
 
