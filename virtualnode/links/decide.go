@@ -196,7 +196,7 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
-		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s", paths,
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s%s", paths,
 			set.translated(), carried(set, home), throughHome(home), directly(home))}
 }
 
