@@ -17,9 +17,6 @@ import (
 	"github.com/lodestone-storage/lodestone/network/site"
 )
 
-// Links of the direct lanes: those on west's gateways lead to east, and those on east's to west.
-var toEast, toWest = plan.Device("home/east"), plan.Device("home/west")
-
 // joinedDirectly makes three clusters that are joined, of which west and east have lanes to each other, and waits until all nodes of these
 // two send by them.
 func joinedDirectly(t *testing.T, settings netlab.Settings) *netlab.Lab {
@@ -241,7 +238,7 @@ func TestADirectLaneIsNoWayToAnybodyElse(t *testing.T) {
 				targets = append(targets, to)
 			}
 			for _, to := range targets {
-				require.NoError(t, gateway.Route(to.String()+"/32", "", toWest))
+				require.NoError(t, gateway.Route(to.String()+"/32", "", plan.Device("home/west")))
 			}
 			says := func(source string, to netip.Addr) {
 				conn, err := gateway.Dial("udp", source+":1", netip.AddrPortFrom(to, 9001).String())

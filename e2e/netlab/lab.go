@@ -23,9 +23,9 @@ import (
 )
 
 // Lab is two clusters, home and west, whose pod networks know nothing of each other, or a third one, too, east, which has a cable to home
-// alone, or to west, too. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows those of the
-// clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with CAP_NET_ADMIN and
-// nothing else.
+// alone, or to west, too. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows
+// those of the clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with
+// CAP_NET_ADMIN and nothing else.
 type Lab struct {
 	Home, West *Cluster
 	// East is nil unless it was asked for.

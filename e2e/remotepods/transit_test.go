@@ -156,7 +156,8 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 
 	// East's gateways are passed on once both ask for direct lanes, and what west says of these comes home.
 	made := must.Create(t, home, &networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: "east"},
-		Spec: networkv1alpha1.NetworkLinkSpec{Gateways: []networkv1alpha1.Gateway{{Name: "e1", Address: "192.0.2.30:7473", Keys: []string{"k", "l"}}},
+		Spec: networkv1alpha1.NetworkLinkSpec{
+			Gateways: []networkv1alpha1.Gateway{{Name: "e1", Address: "192.0.2.30:7473", Keys: []string{"k", "l"}}},
 			Transit: []networkv1alpha1.Transit{{Cluster: "west", Direct: &networkv1alpha1.DirectLanes{Lanes: 1, Up: 1}}}}})
 	t.Cleanup(func() { assert.NoError(t, home.Delete(context.Background(), "east", metav1.DeleteOptions{})) })
 	meta.SetStatusCondition(&made.Status.Conditions, metav1.Condition{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue,
@@ -177,7 +178,8 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	set("east", map[string]any{"podTransit": "Direct"})
 	lanes("west is told of east's gateways, which dial", func(there, here networkv1alpha1.Transit) bool {
 		return len(there.Gateways) == 1 && there.Gateways[0].Address == "" && slices.Equal(there.Gateways[0].Keys, []string{"k", "l"}) &&
-			there.Direct == nil && here.Gateways == nil && here.Direct != nil && here.Direct.Message == "it has said nothing yet of lanes to cluster east"
+			there.Direct == nil && here.Gateways == nil && here.Direct != nil &&
+			here.Direct.Message == "it has said nothing yet of lanes to cluster east"
 	})
 	await.Until(t, "a gateway of west says that its lane is up", func() bool {
 		l := link(west, keys.Home)

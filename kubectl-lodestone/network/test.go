@@ -189,8 +189,8 @@ func together(a, b *end) error {
 	if through(a) && through(b) || routed(a) && routed(b) {
 		return nil
 	}
-	return fmt.Errorf("pods in clusters %s and %s are not meant to reach each other: set spec.podTransit of both RemoteClusters, whose podNetwork "+
-		"is Fabric, to %s or %s", b.name, a.name, v1alpha1.TransitEnabled, v1alpha1.TransitDirect)
+	return fmt.Errorf("pods in clusters %s and %s are not meant to reach each other: set spec.podTransit of both RemoteClusters, whose "+
+		"podNetwork is Fabric, to %s or %s", b.name, a.name, v1alpha1.TransitEnabled, v1alpha1.TransitDirect)
 }
 
 // joined returns the RemoteCluster if pods of it and of home are meant to reach each other.

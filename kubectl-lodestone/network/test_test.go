@@ -21,11 +21,14 @@ func TestWhichClustersAreMeantToReachEachOther(t *testing.T) {
 		a, b *end
 		ok   bool
 	}{
-		"home and a remote one":       {home, endIn("west", v1alpha1.Fabric, ""), true},
-		"two that home joins":         {endIn("east", v1alpha1.Fabric, v1alpha1.TransitEnabled), endIn("west", v1alpha1.Fabric, v1alpha1.TransitDirect), true},
+		"home and a remote one": {home, endIn("west", v1alpha1.Fabric, ""), true},
+		"two that home joins": {endIn("east", v1alpha1.Fabric, v1alpha1.TransitEnabled),
+			endIn("west", v1alpha1.Fabric, v1alpha1.TransitDirect), true},
 		"two whose routes are joined": {endIn("east", v1alpha1.Routed, ""), endIn("west", v1alpha1.Routed, ""), true},
-		"one does not ask for it":     {endIn("east", v1alpha1.Fabric, v1alpha1.TransitEnabled), endIn("west", v1alpha1.Fabric, v1alpha1.TransitDisabled), false},
-		"one is joined by routes":     {endIn("east", v1alpha1.Routed, v1alpha1.TransitEnabled), endIn("west", v1alpha1.Fabric, v1alpha1.TransitEnabled), false},
+		"one does not ask for it": {endIn("east", v1alpha1.Fabric, v1alpha1.TransitEnabled),
+			endIn("west", v1alpha1.Fabric, v1alpha1.TransitDisabled), false},
+		"one is joined by routes": {endIn("east", v1alpha1.Routed, v1alpha1.TransitEnabled),
+			endIn("west", v1alpha1.Fabric, v1alpha1.TransitEnabled), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := together(row.a, row.b); row.ok {

@@ -57,7 +57,8 @@ func TestWhatHindersDirectLanesHindersNothingElse(t *testing.T) {
 		"the owner refuses": {func(o *Observation) { o.Homes["h"].Spec.Network.DirectTransit = remotev1alpha1.DirectRefused },
 			"has not allowed lanes to cluster east"},
 		"home names no gateway": {func(o *Observation) { o.Links[0].Spec.Transit[0].Gateways = nil }, ""},
-		"no gateway has a key":  {func(o *Observation) { o.Links[0].Spec.Transit[0].Gateways[0].Keys = []string{"x"} }, "names no gateway of cluster east"},
+		"no gateway has a key": {func(o *Observation) { o.Links[0].Spec.Transit[0].Gateways[0].Keys = []string{"x"} },
+			"names no gateway of cluster east"},
 		"a key is one of home": {func(o *Observation) {
 			o.Links[0].Spec.Transit[0].Gateways[0].Keys = []string{key}
 		}, "has the key of a gateway of cluster h"},
@@ -131,7 +132,7 @@ func TestAHomeClusterHasNoDirectLanes(t *testing.T) {
 	s, verdicts := Make(o)
 	assert.Len(t, s.WithLanes(), 2, "what its own objects say of others' gateways is nothing to it")
 	for _, l := range o.Links {
-		assert.Equal(t, 1, len(verdicts[KeyOf(l)].Transit))
+		require.Len(t, verdicts[KeyOf(l)].Transit, 1)
 		assert.True(t, verdicts[KeyOf(l)].Transit[0].Accepted)
 	}
 }

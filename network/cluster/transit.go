@@ -69,10 +69,12 @@ func addDirect(s *site.Site, o Observation, verdicts map[Key]Verdict) {
 }
 
 // direct returns the Remotes of a Site with lanes to a cluster behind one of them, or why there are none.
-func direct(s *site.Site, at int, home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) (with []site.Remote, problem string) {
+func direct(s *site.Site, at int, home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) (
+	with []site.Remote, problem string,
+) {
 	if home.Spec.Network.DirectTransit != remotev1alpha1.DirectAllowed {
-		return nil, fmt.Sprintf("the owner of this cluster has not allowed lanes to cluster %s: they set spec.network.directTransit of HomeCluster "+
-			"%s to %s", announced.Cluster, home.Name, remotev1alpha1.DirectAllowed)
+		return nil, fmt.Sprintf("the owner of this cluster has not allowed lanes to cluster %s: they set spec.network.directTransit of "+
+			"HomeCluster %s to %s", announced.Cluster, home.Name, remotev1alpha1.DirectAllowed)
 	}
 	var gateways []site.Gateway
 	for _, g := range announced.Gateways {

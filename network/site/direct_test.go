@@ -21,5 +21,6 @@ func TestWhatIsReachedDirectlyHasALaneOfItsOwn(t *testing.T) {
 	gateways := []Gateway{{Name: "e1", Keys: []lane.Key{{1}}}}
 	s.Remotes[0].Behind[1].Direct = gateways
 	assert.Equal(t, append(s.Remotes, Remote{Name: "home/east", Ranges: ranges("10.3.0.0/16"), Limit: 1 << 20, MTU: 1450, Pods: home.Pods,
-		Translations: home.Translations, Gateways: gateways}), s.WithLanes(), "of its own ranges, to the same pods, by the same addresses, over TLS")
+		Translations: home.Translations, Gateways: gateways}), s.WithLanes(),
+		"of its own ranges, to the same pods, by the same addresses, over TLS")
 }

@@ -73,7 +73,8 @@ func here(set terms, there *networkv1alpha1.NetworkLink, passing []networkv1alph
 	}
 	spec.BandwidthLimit, spec.PodTranslations, spec.Carrier = set.limit, set.here.Object(), set.carrier
 	for _, one := range passing {
-		spec.Transit = append(spec.Transit, networkv1alpha1.Transit{Cluster: one.Cluster, Refused: refused(one, there), Direct: lanes(one, there)})
+		spec.Transit = append(spec.Transit, networkv1alpha1.Transit{Cluster: one.Cluster, Refused: refused(one, there),
+			Direct: lanes(one, there)})
 	}
 	return spec
 }
