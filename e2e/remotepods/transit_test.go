@@ -158,7 +158,7 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	made := must.Create(t, home, &networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: "east"},
 		Spec: networkv1alpha1.NetworkLinkSpec{
 			Gateways: []networkv1alpha1.Gateway{{Name: "e1", Address: "192.0.2.30:7473", Keys: []string{"k", "l"}}},
-			Transit: []networkv1alpha1.Transit{{Cluster: "west", Direct: &networkv1alpha1.DirectLanes{Lanes: 1, Up: 1}}}}})
+			Transit:  []networkv1alpha1.Transit{{Cluster: "west", Direct: &networkv1alpha1.DirectLanes{Lanes: 1, Up: 1}}}}})
 	t.Cleanup(func() { assert.NoError(t, home.Delete(context.Background(), "east", metav1.DeleteOptions{})) })
 	meta.SetStatusCondition(&made.Status.Conditions, metav1.Condition{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue,
 		Reason: "Accepted"})
