@@ -206,6 +206,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "bandwidthLimit": "1Ki"}}`, "at least 64Ki"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "bandwidthLimit": "fast"}}`, "spec.network.bandwidthLimit"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.244.0.1/16"]}}`, "each of podCIDRs is a range of addresses"},
+		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "directTransit": "Maybe"}}`, "supported values"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "transitPodCIDRs": ["10.3.0.1/16"]}}`, "each of transitPodCIDRs is a range of addresses"},
 
 		{"ShadowPod", `{"home": null}`, "spec.home: Required value"},

@@ -232,8 +232,11 @@ func (l *Lab) addTransit(c *Cluster, s *site.Site) {
 			switch {
 			case one == other:
 			case c == one:
-				s.Remotes[0].Behind = append(s.Remotes[0].Behind, site.Behind{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges),
-					MTU: 1500})
+				behind := site.Behind{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges), MTU: 1500}
+				if l.Direct {
+					behind.Direct = other.gateways(one == l.West)
+				}
+				s.Remotes[0].Behind = append(s.Remotes[0].Behind, behind)
 			case c == l.Home:
 				i := slices.IndexFunc(s.Remotes, func(r site.Remote) bool { return r.Name == one.Name })
 				t := site.Transit{To: other.Name}
@@ -244,6 +247,20 @@ func (l *Lab) addTransit(c *Cluster, s *site.Site) {
 			}
 		}
 	}
+}
+
+// gateways are those of a cluster, as another one is told that dials it, or is dialed.
+func (c *Cluster) gateways(dialed bool) (all []site.Gateway) {
+	for _, n := range c.Nodes {
+		if n.Gateway {
+			g := site.Gateway{Name: n.Name, Keys: n.Keys}
+			if dialed {
+				g.Address = n.Address.String() + ":7473"
+			}
+			all = append(all, g)
+		}
+	}
+	return all
 }
 
 // Tell tells all nodes of a cluster. Where nodes have no ranges, only gateways know pods.

@@ -23,15 +23,17 @@ import (
 )
 
 // Lab is two clusters, home and west, whose pod networks know nothing of each other, or a third one, too, east, which has a cable to home
-// alone. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows those of the
-// clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with CAP_NET_ADMIN and
-// nothing else.
+// alone, or to west, too. Each has a node that is no gateway, Nodes[0], and two that are. The nodes of a cluster have a router, which knows
+// those of the clusters that it is joined with, and no pods. The agents are the program as it is shipped, of a user of their own, with
+// CAP_NET_ADMIN and nothing else.
 type Lab struct {
 	Home, West *Cluster
 	// East is nil unless it was asked for.
 	East *Cluster
 	// Transit: home carries between west and east what their first pods send to each other.
 	Transit bool
+	// Direct: they have lanes to each other, too, which west dials.
+	Direct bool
 	// WireGuard is to carry packets between the gateways.
 	WireGuard bool
 
@@ -108,6 +110,8 @@ type Settings struct {
 	Three bool
 	// Transit: home carries between the other two, once they are joined.
 	Transit bool
+	// Direct: these two have a cable, and lanes to each other, once they are joined.
+	Direct bool
 	// WireGuard is to carry packets between the gateways, once they are joined.
 	WireGuard bool
 	// Strict: nodes filter by the reverse path.
@@ -126,7 +130,7 @@ const user = 65532
 
 // New makes the clusters, without agents.
 func New(ctx context.Context, settings Settings) (l *Lab, err error) {
-	l = &Lab{Transit: settings.Transit, WireGuard: settings.WireGuard, program: settings.Program}
+	l = &Lab{Transit: settings.Transit, Direct: settings.Direct, WireGuard: settings.WireGuard, program: settings.Program}
 	defer func() {
 		if err != nil {
 			l.Close()
@@ -156,6 +160,14 @@ func New(ctx context.Context, settings Settings) (l *Lab, err error) {
 		home, east := l.Home.router, l.East.router
 		err = errors.Join(Join(home, "wan2", "192.0.2.5/30", east, "wan2", "192.0.2.6/30"),
 			home.Route("172.30.3.0/24", "192.0.2.6", ""), east.Route("172.30.1.0/24", "192.0.2.5", ""))
+		if err != nil {
+			return nil, err
+		}
+	}
+	if settings.Direct {
+		west, east := l.West.router, l.East.router
+		err = errors.Join(Join(west, "wan3", "192.0.2.9/30", east, "wan3", "192.0.2.10/30"),
+			west.Route("172.30.3.0/24", "192.0.2.10", ""), east.Route("172.30.2.0/24", "192.0.2.9", ""))
 		if err != nil {
 			return nil, err
 		}

@@ -73,6 +73,7 @@ var offers = map[string]string{
 	"import -n {ns} ":                      "pvc pv",
 	"network status ":                      "west",
 	"network test ":                        "west",
+	"network test west --to ":              "home west",
 	"why -n {ns} daemonset ":               "logs",
 	"install --scheduler ":                 "extender second",
 	"install --certificates ":              "job cert-manager",

@@ -154,6 +154,53 @@ func TestRemoteClustersAreToldOfEachOtherAndPodsFindEachOther(t *testing.T) {
 	transit("east")
 	found("they find what is in east", "10.1.0.1", "10.3.0.1")
 
+	// East's gateways are passed on once both ask for direct lanes, and what west says of these comes home.
+	made := must.Create(t, home, &networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: "east"},
+		Spec: networkv1alpha1.NetworkLinkSpec{
+			Gateways: []networkv1alpha1.Gateway{{Name: "e1", Address: "192.0.2.30:7473", Keys: []string{"k", "l"}}},
+			Transit:  []networkv1alpha1.Transit{{Cluster: "west", Direct: &networkv1alpha1.DirectLanes{Lanes: 1, Up: 1}}}}})
+	t.Cleanup(func() { assert.NoError(t, home.Delete(context.Background(), "east", metav1.DeleteOptions{})) })
+	meta.SetStatusCondition(&made.Status.Conditions, metav1.Condition{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue,
+		Reason: "Accepted"})
+	_, err := home.UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	lanes := func(what string, holds func(there, here networkv1alpha1.Transit) bool) {
+		t.Helper()
+		await.Until(t, what, func() bool {
+			there, here := link(west, keys.Home).Spec.Transit, link(home, "west").Spec.Transit
+			return len(there) == 1 && len(here) == 1 && holds(there[0], here[0])
+		}, func() any { return []any{link(west, keys.Home).Spec, link(home, "west").Spec} })
+	}
+	set("west", map[string]any{"podTransit": "Direct"})
+	lanes("one of the two asks for nothing", func(there, here networkv1alpha1.Transit) bool {
+		return there.Gateways == nil && here.Direct == nil
+	})
+	set("east", map[string]any{"podTransit": "Direct"})
+	lanes("west is told of east's gateways, which dial", func(there, here networkv1alpha1.Transit) bool {
+		return len(there.Gateways) == 1 && there.Gateways[0].Address == "" && slices.Equal(there.Gateways[0].Keys, []string{"k", "l"}) &&
+			there.Direct == nil && here.Gateways == nil && here.Direct != nil &&
+			here.Direct.Message == "it has said nothing yet of lanes to cluster east"
+	})
+	await.Until(t, "a gateway of west says that its lane is up", func() bool {
+		l := link(west, keys.Home)
+		l.Status.Transit[0].Direct = true
+		l.Status.Gateways = []networkv1alpha1.GatewayStatus{{Gateway: networkv1alpha1.Gateway{Name: "w1", Keys: []string{"m"}},
+			Direct: []networkv1alpha1.DirectStatus{{Cluster: "east", DirectLanes: networkv1alpha1.DirectLanes{Lanes: 1, Up: 1}}}}}
+		_, err := west.UpdateStatus(t.Context(), l, metav1.UpdateOptions{})
+		return err == nil
+	})
+	lanes("home hears that it is up", func(_, here networkv1alpha1.Transit) bool { return here.Direct != nil && here.Direct.Up == 1 })
+	await.Until(t, "the RemoteCluster says which others are reached directly", func() bool {
+		return slices.Equal(must.Get(t, bed.Remotes, "west").Status.DirectTransit, []string{"east"})
+	})
+	set("east", map[string]any{"podTransit": "Enabled"})
+	lanes("nothing is told of gateways any more", func(there, here networkv1alpha1.Transit) bool {
+		return there.Gateways == nil && here.Direct == nil
+	})
+	await.Until(t, "nor does the RemoteCluster say so", func() bool {
+		return len(must.Get(t, bed.Remotes, "west").Status.DirectTransit) == 0
+	})
+
 	says(west, keys.Home, networkv1alpha1.TransitStatus{Cluster: "east", Message: "the owner has not allowed it"})
 	refusal("the owner has not allowed it")
 	says(home, "west", networkv1alpha1.TransitStatus{Cluster: "east", Message: "cluster west: the owner has not allowed it"})

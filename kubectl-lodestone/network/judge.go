@@ -9,7 +9,9 @@ import (
 
 // Trial is what -o json and -o yaml write of a test.
 type Trial struct {
-	Cluster   string `json:"cluster"`
+	Cluster string `json:"cluster"`
+	// Other is the other cluster: home, or another remote one.
+	Other     string `json:"other"`
 	Namespace string `json:"namespace"`
 	// Works: all of it came through, in both directions.
 	Works bool `json:"works"`
@@ -20,7 +22,7 @@ type Trial struct {
 
 // Way is one direction.
 type Way struct {
-	// From and To are home or the name of the remote cluster.
+	// From and To are home or the name of a remote cluster.
 	From string `json:"from"`
 	To   string `json:"to"`
 	// FromAddress and ToAddress are those by which the other pod reaches each.

@@ -50,8 +50,8 @@ type Network struct {
 	// PodTranslations are of pods there, as home reaches them; HomePodTranslations of those at home, as that cluster does.
 	PodTranslations     []networkv1alpha1.PodTranslation `json:"podTranslations,omitempty"`
 	HomePodTranslations []networkv1alpha1.PodTranslation `json:"homePodTranslations,omitempty"`
-	// Transit are the other remote clusters that pods there are to reach through home, and whether they do.
-	Transit []networkv1alpha1.TransitStatus `json:"transit,omitempty"`
+	// Transit are the other remote clusters that pods there are to reach, and whether they do.
+	Transit []Transit `json:"transit,omitempty"`
 	// LanesUp of Lanes carry packets.
 	LanesUp int `json:"lanesUp"`
 	Lanes   int `json:"lanes"`
@@ -67,6 +67,17 @@ type Network struct {
 	Gateways []Gateway                     `json:"gateways,omitempty"`
 	Probes   []networkv1alpha1.ProbeStatus `json:"probes,omitempty"`
 }
+
+// Transit is another remote cluster that pods of one are to reach.
+type Transit struct {
+	// TransitStatus says whether they do through home.
+	networkv1alpha1.TransitStatus `json:",inline"`
+	// Lanes are those to it from that cluster, as that one says; nil: there are to be none.
+	Lanes *networkv1alpha1.DirectLanes `json:"lanes,omitempty"`
+}
+
+// up says whether a lane is.
+func (t Transit) up() bool { return t.Lanes != nil && t.Lanes.Up > 0 }
 
 // Gateway is a gateway of home.
 type Gateway struct {
@@ -84,8 +95,8 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 		Long: `Status shows for each remote cluster whether pods reach each other (condition
 NetworkReady) and since when, how many lanes are up, the time of a packet from pod to pod
 and back, how many get lost, the largest packet that is carried in one piece, and how many
-bytes a second are carried. Then it shows which remote clusters are to reach each other through
-home, and whether they do, and each lane of home's gateways, and says in one
+bytes a second are carried. Then it shows which remote clusters are to reach each other,
+whether they do, and whether through home or by lanes of their own, and each lane of home's gateways, and says in one
 sentence each what is wrong. With -o wide it shows the ways from pod to pod that are
 probed, too. Times and rates are measured anew every 30 seconds.`,
 		Example: `  kubectl lodestone network status
@@ -178,7 +189,7 @@ func networksOf(remotes []v1alpha1.RemoteCluster, links []networkv1alpha1.Networ
 		}
 		at := slices.IndexFunc(links, func(l networkv1alpha1.NetworkLink) bool { return l.Name == remote.Name })
 		if at >= 0 {
-			n.add(links[at].Status, now.Add(-tolerated))
+			n.add(&links[at], now.Add(-tolerated))
 		}
 		networks.Clusters = append(networks.Clusters, n)
 	}
@@ -186,8 +197,16 @@ func networksOf(remotes []v1alpha1.RemoteCluster, links []networkv1alpha1.Networ
 }
 
 // add adds what home's gateways and pods say of the way to a cluster. What they said before oldest says nothing of now.
-func (n *Network) add(status networkv1alpha1.NetworkLinkStatus, oldest time.Time) {
-	n.PodCIDRs, n.Transit = status.PodCIDRs, status.Transit
+func (n *Network) add(link *networkv1alpha1.NetworkLink, oldest time.Time) {
+	status := link.Status
+	n.PodCIDRs = status.PodCIDRs
+	for _, t := range status.Transit {
+		one := Transit{TransitStatus: t}
+		if i := slices.IndexFunc(link.Spec.Transit, func(told networkv1alpha1.Transit) bool { return told.Cluster == t.Cluster }); i >= 0 {
+			one.Lanes = link.Spec.Transit[i].Direct
+		}
+		n.Transit = append(n.Transit, one)
+	}
 	for _, g := range status.Gateways {
 		gateway := Gateway{GatewayStatus: g, Silent: g.RenewTime.Time.Before(oldest)}
 		n.Gateways = append(n.Gateways, gateway)
@@ -282,27 +301,40 @@ func clusterTable(networks Networks, now time.Time) *metav1.Table {
 	return table
 }
 
-// transitTable has two clusters a row that home joins, or is to join.
+// transitTable has two clusters a row that reach each other, or are to. They do so directly while both say that lanes are up.
 func transitTable(networks Networks) *metav1.Table {
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		cli.Column("Cluster", false), cli.Column("Other", false), cli.Column("Through", false), cli.Column("Joined", false),
+		cli.Column("Lanes", false),
 	}}
 	for _, n := range networks.Clusters {
 		for _, t := range n.Transit {
-			if !networks.says(t.Cluster, n.Name) || n.Name < t.Cluster {
-				table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{n.Name, t.Cluster, "home", truth(t.Accepted)}})
+			back := networks.said(t.Cluster, n.Name)
+			if back != nil && n.Name > t.Cluster {
+				continue // one row is enough, for home carries packets both ways or not at all
 			}
+			through, joined, lanes := "home", t.Accepted, cli.None
+			if t.Lanes != nil {
+				lanes = fmt.Sprintf("%d/%d", t.Lanes.Up, t.Lanes.Lanes)
+			}
+			if t.up() && (back == nil || back.up()) {
+				through, joined = "direct", true
+			}
+			table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{n.Name, t.Cluster, through, truth(joined), lanes}})
 		}
 	}
 	return table
 }
 
-// says reports whether what is shown of a cluster names another one: of two that name each other one row is enough, for home carries
-// packets both ways or not at all.
-func (n Networks) says(cluster, other string) bool {
-	return slices.ContainsFunc(n.Clusters, func(one Network) bool {
-		return one.Name == cluster && slices.ContainsFunc(one.Transit, func(t networkv1alpha1.TransitStatus) bool { return t.Cluster == other })
-	})
+// said is what is shown of the way from a cluster to another one, nil if nothing is.
+func (n Networks) said(cluster, other string) *Transit {
+	for _, one := range n.Clusters {
+		i := slices.IndexFunc(one.Transit, func(t Transit) bool { return t.Cluster == other })
+		if one.Name == cluster && i >= 0 {
+			return &one.Transit[i]
+		}
+	}
+	return nil
 }
 
 func laneTable(networks Networks, now time.Time) *metav1.Table {
@@ -356,7 +388,10 @@ func problems(networks Networks, now time.Time) (lines []string) {
 		}
 		for _, t := range n.Transit {
 			if !t.Accepted {
-				lines = append(lines, fmt.Sprintf("%s: pods there do not reach %s: %s", n.Name, t.Cluster, t.Message))
+				lines = append(lines, fmt.Sprintf("%s: pods there do not reach %s through home: %s", n.Name, t.Cluster, t.Message))
+			}
+			if t.Lanes != nil && !t.up() {
+				lines = append(lines, fmt.Sprintf("%s: no lane from there to %s is up: %s", n.Name, t.Cluster, reason(t.Lanes.Message)))
 			}
 		}
 		for _, g := range n.Gateways {

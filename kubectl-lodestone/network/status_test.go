@@ -102,12 +102,53 @@ func TestStatusShowsWhichRemoteClustersAreJoinedThroughHome(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, tables(&out, networksOf(remotes, links, now), false, now))
 	assert.Contains(t, out.String(), `
-CLUSTER   OTHER   THROUGH   JOINED
-north     west    home      True
-west      east    home      False
+CLUSTER   OTHER   THROUGH   JOINED   LANES
+north     west    home      True     <none>
+west      east    home      False    <none>
 
 CLUSTER   GATEWAY`)
-	assert.Contains(t, out.String(), "\nwest: pods there do not reach east: cluster east: not allowed\n")
+	assert.Contains(t, out.String(), "\nwest: pods there do not reach east through home: cluster east: not allowed\n")
+}
+
+func TestStatusShowsWhichRemoteClustersAreJoinedDirectly(t *testing.T) {
+	for _, row := range []struct {
+		name, line string
+		change     func(west, north *networkv1alpha1.NetworkLink)
+		says       string
+	}{
+		{"both say that lanes are up", `north +west +direct +True +2/4`, func(_, _ *networkv1alpha1.NetworkLink) {}, ""},
+		{"though home carries nothing", `north +west +direct +True +2/4`, func(west, north *networkv1alpha1.NetworkLink) {
+			west.Status.Transit[0].Accepted, north.Status.Transit[0].Accepted = false, false
+		}, ""},
+		{"the other one says that none is", `north +west +home +True +2/4`, func(west, _ *networkv1alpha1.NetworkLink) {
+			west.Spec.Transit[0].Direct = &networkv1alpha1.DirectLanes{Lanes: 4, Message: "gateway w does not reach n: no answer"}
+		}, "west: no lane from there to north is up: gateway w does not reach n: no answer"},
+		{"the other one is to have none", `north +west +home +True +2/4`, func(west, _ *networkv1alpha1.NetworkLink) {
+			west.Spec.Transit[0].Direct = nil
+		}, ""},
+		{"none is up", `north +west +home +True +0/4`, func(_, north *networkv1alpha1.NetworkLink) {
+			north.Spec.Transit[0].Direct.Up = 0
+		}, "north: no lane from there to west is up: what it sends is not answered"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			remotes, links := observed()
+			links = append(links, networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: "north"}})
+			west, north := &links[0], &links[len(links)-1]
+			for link, other := range map[*networkv1alpha1.NetworkLink]string{west: "north", north: "west"} {
+				link.Spec.Transit = []networkv1alpha1.Transit{{Cluster: other, Direct: &networkv1alpha1.DirectLanes{Lanes: 4, Up: 2}}}
+				link.Status.Transit = []networkv1alpha1.TransitStatus{{Cluster: other, Accepted: true}}
+			}
+			row.change(west, north)
+			var out bytes.Buffer
+			require.NoError(t, tables(&out, networksOf(remotes, links, now), false, now))
+			assert.Regexp(t, row.line, out.String())
+			if row.says == "" {
+				assert.NotContains(t, out.String(), "no lane from there")
+			} else {
+				assert.Contains(t, out.String(), row.says)
+			}
+		})
+	}
 }
 
 func TestRatesAreReadable(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
-	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
@@ -33,8 +32,17 @@ const firstAnswer = 15 * time.Second
 // options are the flags of a test.
 type options struct {
 	output  cli.Output
+	to      string
 	image   string
 	timeout time.Duration
+}
+
+// end is a cluster in which a pod tries the way to that of another one.
+type end struct {
+	name string
+	// remote is nil for home.
+	remote *v1alpha1.RemoteCluster
+	pod    *corev1.Pod
 }
 
 func testCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -42,13 +50,16 @@ func testCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.
 	command := &cobra.Command{
 		Use:   "test remotecluster/NAME",
 		Short: "Try with a pod on each side whether pods reach each other",
-		Long: `Test makes a pod at home and one in a remote cluster, in the namespace of -n, which has to
-be offloaded. Each sends UDP packets of 64, 850, 1400 and 9000 bytes and opens TCP
+		Long: `Test makes a pod at home, or in the remote cluster that --to names, and one in a remote
+cluster, in the namespace of -n, which has to be offloaded. Each sends UDP packets of 64, 850, 1400 and 9000 bytes and opens TCP
 connections that carry 64 bytes and 128 KiB, to the other one and back, and sees whether
 the other one was reached from its own address. The pods are deleted again in any case.
 
 It ends with 0 if all of it came through, and else says in one sentence what is wrong.`,
 		Example: `  kubectl lodestone network test west -n shop
+
+  # Between two remote clusters
+  kubectl lodestone network test west --to east -n shop
 
   # With an image that the remote cluster can pull
   kubectl lodestone network test west -n shop --image registry.example.com/lodestone-network:v1.0.0`,
@@ -65,6 +76,9 @@ It ends with 0 if all of it came through, and else says in one sentence what is 
 			if o.timeout <= 0 {
 				return cli.Misuse("--timeout must be more than 0: give a time such as 3m")
 			}
+			if o.to == named.Name {
+				return cli.Misuse("--to=%s is the cluster itself: give home, or another remote cluster", o.to)
+			}
 			home, namespace, err := cli.Connect(flags)
 			if err != nil {
 				return err
@@ -75,14 +89,24 @@ It ends with 0 if all of it came through, and else says in one sentence what is 
 		},
 	}
 	o.output.Add(command, "all that was tried, for programs; default: a table", cli.JSON, cli.YAML)
+	command.Flags().StringVar(&o.to, "to", keys.Home, "the other cluster: home, or another remote one")
+	cli.CompleteFlag(command, flags, "to", cli.Clusters)
 	command.Flags().StringVar(&o.image, "image", "", "image of lodestone-network that both pods run; default: that which runs at home")
 	command.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "how long to wait until all is tried")
 	return command
 }
 
 func (o *options) run(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, namespace, name string) (err error) {
-	remote, err := joined(ctx, home, name)
-	if err != nil {
+	ends := []*end{{name: o.to}, {name: name}}
+	for _, e := range ends {
+		if e.name == keys.Home {
+			continue
+		}
+		if e.remote, err = joined(ctx, home, e.name); err != nil {
+			return err
+		}
+	}
+	if err := together(ends[0], ends[1]); err != nil {
 		return err
 	}
 	if err := offloaded(ctx, home, namespace); err != nil {
@@ -95,29 +119,24 @@ func (o *options) run(ctx context.Context, home *cli.Cluster, streams genericioo
 		}
 	}
 	reporter := cli.Reporter{Out: streams.ErrOut}
-	pods := map[string]*corev1.Pod{}
-	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx), home, reporter, pods)) }()
-	for _, cluster := range []string{keys.Home, name} {
-		pod, err := home.Client.CoreV1().Pods(namespace).Create(ctx, podOf(namespace, image, cluster), metav1.CreateOptions{})
+	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx), home, reporter, ends)) }()
+	for _, e := range ends {
+		pod, err := home.Client.CoreV1().Pods(namespace).Create(ctx, podOf(namespace, image, e.name), metav1.CreateOptions{})
 		if err != nil {
 			return home.Explain(fmt.Sprintf("create a pod in namespace %q", namespace), err)
 		}
-		pods[cluster] = pod
+		e.pod = pod
 	}
-	for cluster, pod := range pods {
-		if pods[cluster], err = ready(ctx, home, reporter, pod, cluster); err != nil {
+	for _, e := range ends {
+		if e.pod, err = ready(ctx, home, reporter, e.pod, e.name); err != nil {
 			return err
 		}
 	}
-	trial := Trial{Cluster: name, Namespace: namespace}
-	if trial.Ways, err = both(ctx, home, remote, pods[keys.Home], pods[name]); err != nil {
+	trial := Trial{Cluster: name, Other: o.to, Namespace: namespace}
+	if trial.Ways, err = both(ctx, home, ends[0], ends[1]); err != nil {
 		return err
 	}
-	not := ""
-	if c := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady); c != nil && c.Status != metav1.ConditionTrue {
-		not = sentence.Plain(c.Message, 512)
-	}
-	trial.Problem = wrong(trial.Ways, not)
+	trial.Problem = wrong(trial.Ways, unready(ends))
 	trial.Works = trial.Problem == ""
 	if o.output.IsObject() {
 		err = o.output.Write(streams.Out, trial)
@@ -132,8 +151,46 @@ func (o *options) run(ctx context.Context, home *cli.Cluster, streams genericioo
 	case o.output.IsObject():
 		return nil
 	}
-	_, err = fmt.Fprintf(streams.Out, "\nPods of home and of cluster %s reach each other.\n", name)
+	_, err = fmt.Fprintf(streams.Out, "\nPods %s and %s reach each other.\n", where(o.to), where(name))
 	return err
+}
+
+// unready is why the condition NetworkReady of a cluster is not True, empty if it is or there is none.
+func unready(ends []*end) string {
+	for _, e := range ends {
+		if e.remote == nil {
+			continue
+		}
+		c := meta.FindStatusCondition(e.remote.Status.Conditions, v1alpha1.NetworkReady)
+		if c != nil && c.Status != metav1.ConditionTrue {
+			return sentence.Plain(c.Message, 512)
+		}
+	}
+	return ""
+}
+
+// where says in which cluster something is.
+func where(cluster string) string {
+	if cluster == keys.Home {
+		return "at home"
+	}
+	return "in cluster " + cluster
+}
+
+// together returns an error unless pods of two clusters are meant to reach each other. Each of them and home are.
+func together(a, b *end) error {
+	if a.remote == nil || b.remote == nil {
+		return nil
+	}
+	through := func(e *end) bool {
+		return e.remote.Spec.PodNetwork == v1alpha1.Fabric && e.remote.Spec.PodTransit.Passes()
+	}
+	routed := func(e *end) bool { return e.remote.Spec.PodNetwork == v1alpha1.Routed }
+	if through(a) && through(b) || routed(a) && routed(b) {
+		return nil
+	}
+	return fmt.Errorf("pods in clusters %s and %s are not meant to reach each other: set spec.podTransit of both RemoteClusters, whose "+
+		"podNetwork is Fabric, to %s or %s", b.name, a.name, v1alpha1.TransitEnabled, v1alpha1.TransitDirect)
 }
 
 // joined returns the RemoteCluster if pods of it and of home are meant to reach each other.
@@ -186,10 +243,7 @@ func imageOf(ctx context.Context, home *cli.Cluster) (string, error) {
 
 // ready waits until a pod is ready, and returns it.
 func ready(ctx context.Context, home *cli.Cluster, reporter cli.Reporter, pod *corev1.Pod, cluster string) (*corev1.Pod, error) {
-	where := "in cluster " + cluster
-	if cluster == keys.Home {
-		where = "at home"
-	}
+	where := where(cluster)
 	err := reporter.Await(ctx, fmt.Sprintf("pod %s %s", pod.Name, where), func(ctx context.Context) (string, bool, error) {
 		latest, err := home.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if err != nil {
@@ -205,20 +259,21 @@ func ready(ctx context.Context, home *cli.Cluster, reporter cli.Reporter, pod *c
 	return pod, err
 }
 
-// both tries both directions at once. At home both pods have the addresses by which home reaches them.
-func both(ctx context.Context, home *cli.Cluster, remote *v1alpha1.RemoteCluster, here, there *corev1.Pod) ([]Way, error) {
-	hereReached, err := reached(here.Status.PodIP, remote.Spec.HomePodTranslations)
+// both tries both directions at once.
+func both(ctx context.Context, home *cli.Cluster, a, b *end) ([]Way, error) {
+	atA, err := b.reaches(a.pod.Status.PodIP)
 	if err != nil {
 		return nil, err
 	}
-	ways := []Way{
-		{From: keys.Home, To: remote.Name, FromAddress: hereReached, ToAddress: there.Status.PodIP},
-		{From: remote.Name, To: keys.Home, FromAddress: there.Status.PodIP, ToAddress: hereReached},
+	atB, err := a.reaches(b.pod.Status.PodIP)
+	if err != nil {
+		return nil, err
 	}
+	ways := []Way{{From: a.name, To: b.name, FromAddress: atA, ToAddress: atB}, {From: b.name, To: a.name, FromAddress: atB, ToAddress: atA}}
 	done := make(chan error)
-	for i, pod := range []*corev1.Pod{here, there} {
+	for i, e := range []*end{a, b} {
 		go func() {
-			results, err := check(ctx, home, pod, ways[i], firstAnswer)
+			results, err := check(ctx, home, e.pod, ways[i], firstAnswer)
 			ways[i].Results = results
 			done <- err
 		}()
@@ -226,30 +281,37 @@ func both(ctx context.Context, home *cli.Cluster, remote *v1alpha1.RemoteCluster
 	return ways, errors.Join(<-done, <-done)
 }
 
-// reached is the address by which the remote cluster reaches a pod at home.
-func reached(pod string, pairs []networkv1alpha1.PodTranslation) (string, error) {
-	translations, err := remotecluster.ParseTranslations(pairs)
+// reaches is the address by which pods in the cluster reach one elsewhere, from that by which home does, which its pod at home has.
+func (e *end) reaches(pod string) (string, error) {
+	if e.remote == nil {
+		return pod, nil
+	}
+	translations, err := remotecluster.ParseTranslations(e.remote.Spec.HomePodTranslations)
 	if err != nil {
-		return "", fmt.Errorf("spec.homePodTranslations of the RemoteCluster cannot be used: %w", err)
+		return "", fmt.Errorf("spec.homePodTranslations of RemoteCluster %s cannot be used: %w", e.name, err)
 	}
 	own, err := netip.ParseAddr(pod)
 	if err != nil {
-		return "", fmt.Errorf("the pod at home has no address: %w", err)
+		return "", fmt.Errorf("a pod has no address: %w", err)
 	}
 	as, ok := translations.Reached(own)
 	if !ok {
-		return "", fmt.Errorf("another pod at home is reached by %s, the address of the pod there: give another range in "+
-			"spec.homePodTranslations of the RemoteCluster", pod)
+		return "", fmt.Errorf("from cluster %s another pod is reached by %s, the address of the pod that was made: give another range in "+
+			"spec.homePodTranslations of the RemoteCluster", e.name, pod)
 	}
 	return as.String(), nil
 }
 
 // remove deletes the pods and waits until they are gone.
-func remove(ctx context.Context, home *cli.Cluster, reporter cli.Reporter, pods map[string]*corev1.Pod) error {
+func remove(ctx context.Context, home *cli.Cluster, reporter cli.Reporter, ends []*end) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var errs []error
-	for _, pod := range pods {
+	for _, e := range ends {
+		pod := e.pod
+		if pod == nil {
+			continue
+		}
 		client := home.Client.CoreV1().Pods(pod.Namespace)
 		err := client.Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {

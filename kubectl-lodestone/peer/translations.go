@@ -76,7 +76,7 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 		}
 		own, _ := remotecluster.ParsePodRanges(r.Spec.PodCIDRs)
 		others = append(others, reachedOf(r)...)
-		if before.PodTransit == v1alpha1.TransitEnabled && r.Spec.PodTransit == v1alpha1.TransitEnabled {
+		if before.PodTransit.Passes() && r.Spec.PodTransit.Passes() {
 			behind = append(behind, only4(reachedOf(r))...)
 		}
 		taken = append(taken, own...)

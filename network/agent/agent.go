@@ -54,7 +54,7 @@ type Settings struct {
 type Report struct {
 	// MTU is that of the network between nodes.
 	MTU int
-	// Lanes are the ways to gateways of other clusters, by the name of the cluster.
+	// Lanes are the ways to gateways of other clusters, by the name of the cluster, or by site.Remote's DirectName.
 	Lanes map[string][]lane.Status
 	// WireGuard is this gateway's end of it in the lanes that have one, by the name of the cluster.
 	WireGuard map[string]lane.WireGuardEnd
@@ -327,7 +327,7 @@ func (a *agent) keepLanes(ctx context.Context) error {
 	self := a.site.Node(a.Self)
 	wanted := map[string]site.Remote{}
 	if self != nil && self.Gateway {
-		for _, r := range a.site.Remotes {
+		for _, r := range a.site.WithLanes() {
 			wanted[r.Name] = r
 		}
 	}
@@ -393,15 +393,16 @@ func (a *agent) input(ctx context.Context) plan.Input {
 	for name, l := range a.lanes {
 		in.Lanes[name] = plan.Lane{Up: l.Up(), Device: l.Device(), Devices: l.Devices()}
 	}
-	for _, r := range a.site.Remotes {
+	for i, r := range a.site.WithLanes() {
 		if a.prober == nil {
 			break
 		}
 		via := plan.Choose(a.site, a.Self, r.Name, a.via[r.Name], func(gateway string) bool { return a.prober.Answers(gateway, r.Name) })
-		if via != "" {
-			in.Via[r.Name] = via
-			in.Silent[r.Name] = !a.prober.Answers(via, r.Name)
+		answers := a.prober.Answers(via, r.Name)
+		if instead := i >= len(a.site.Remotes); via == "" || instead && !answers {
+			continue // what is reached directly is else reached through a Remote
 		}
+		in.Via[r.Name], in.Silent[r.Name] = via, !answers
 	}
 	for name, via := range in.Via {
 		if a.via[name] != via {

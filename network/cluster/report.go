@@ -121,6 +121,7 @@ func (r *Reporter) write(ctx context.Context, link *networkv1alpha1.NetworkLink,
 	}
 	key, now := KeyOf(link), &sample{time.Now(), last.Lanes[r.watch.remoteName(link)]}
 	before := r.written[key]
+	own.Direct = directLanes(last.Lanes, r.watch.remoteName(link), verdict)
 	own.Lanes, own.RenewTime = lanes(now, before, podMTU(last.MTU, link, verdict.WireGuard)), metav1.NewTime(now.at.Truncate(time.Second))
 	wanted := link.DeepCopy()
 	wanted.Status = statusOf(link, verdict, own, r.watch.Gateways())
@@ -184,6 +185,30 @@ func lanes(now, before *sample, mtu int) (told []networkv1alpha1.LaneStatus) {
 			l.SentBytesPerSecond, l.ReceivedBytesPerSecond = rates(now, before, s)
 		}
 		told = append(told, l)
+	}
+	return told
+}
+
+// directLanes says how it is with the lanes to each cluster behind a home cluster that has some.
+func directLanes(statuses map[string][]lane.Status, home string, verdict Verdict) (told []networkv1alpha1.DirectStatus) {
+	remote := site.Remote{Name: home}
+	for _, t := range verdict.Transit {
+		if !t.Direct {
+			continue
+		}
+		status := networkv1alpha1.DirectStatus{Cluster: t.Cluster}
+		for _, s := range statuses[remote.DirectName(t.Cluster)] {
+			status.Lanes++
+			if s.Up {
+				status.Up++
+			} else if s.Problem != "" {
+				status.Message = sentence.Plain(s.Peer+": "+s.Problem, networkv1alpha1.MaxMessage)
+			}
+		}
+		if status.Up > 0 {
+			status.Message = ""
+		}
+		told = append(told, status)
 	}
 	return told
 }

@@ -113,6 +113,7 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 		verdict.Ranges, verdict.Translations, verdict.WireGuard = remote.Ranges, remote.Translations, remote.Carrier == site.WireGuard
 		verdicts[KeyOf(link)] = verdict
 	}
+	addDirect(s, o, verdicts)
 	addTransit(s, o, verdicts, away)
 	if len(o.PodRanges) > 0 {
 		s.Nodes = withPods(s, o.Pods)
@@ -227,15 +228,9 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 		remote.Carrier = site.WireGuard
 	}
 	for _, g := range link.Spec.Gateways {
-		gateway := site.Gateway{Name: g.Name}
+		gateway := site.Gateway{Name: g.Name, Keys: keysOf(g)}
 		if own { // home dials; a home cluster cannot have the nodes of this one dial anybody
 			gateway.Address = g.Address
-		}
-		for _, text := range g.Keys {
-			var key lane.Key
-			if key.UnmarshalText([]byte(text)) == nil {
-				gateway.Keys = append(gateway.Keys, key)
-			}
 		}
 		if w := g.WireGuard; w != nil {
 			end := lane.WireGuardEnd{Port: uint16(w.Port)}
@@ -266,6 +261,17 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	slices.SortFunc(remote.Pods, netip.Addr.Compare)
 	remote.Pods = slices.Compact(remote.Pods)
 	return remote, Verdict{}
+}
+
+// keysOf are the keys of a gateway, as far as they are some.
+func keysOf(g networkv1alpha1.Gateway) (known []lane.Key) {
+	for _, text := range g.Keys {
+		var key lane.Key
+		if key.UnmarshalText([]byte(text)) == nil {
+			known = append(known, key)
+		}
+	}
+	return known
 }
 
 // translated says which range stands for which, empty if none does.

@@ -14,7 +14,8 @@ import (
 )
 
 // Two remote clusters reach each other through home. Each of them is told which ranges are behind home, of which its owner lets in some
-// (addBehind); home says which pods may, and only for two clusters both of which let in the other one (addTransit).
+// (addBehind); home says which pods may, and only for two clusters both of which let in the other one (addTransit). Where the owner allows
+// that, too, gateways have lanes to those of the other cluster (addDirect), and packets go by these while they are up.
 
 // addBehind adds to the last Remote of a Site, which is a home cluster, the clusters behind it that the owner lets in. One that cannot be
 // is left out, and disturbs nothing else.
@@ -42,6 +43,58 @@ func addBehind(s *site.Site, home *remotev1alpha1.HomeCluster, link *networkv1al
 		said = append(said, status)
 	}
 	return said
+}
+
+// addDirect adds to the clusters behind home clusters their gateways, where home names some and the owner allows lanes to them. It comes
+// after all else: what home says of them keeps out nobody.
+func addDirect(s *site.Site, o Observation, verdicts map[Key]Verdict) {
+	for _, link := range o.Links {
+		verdict := verdicts[KeyOf(link)]
+		at := slices.IndexFunc(s.Remotes, func(r site.Remote) bool { return r.Name == remoteName(o.Namespace, link) })
+		if link.Namespace == o.Namespace || !verdict.Accepted || at < 0 {
+			continue
+		}
+		for _, announced := range link.Spec.Transit {
+			i := slices.IndexFunc(verdict.Transit, func(t networkv1alpha1.TransitStatus) bool { return t.Cluster == announced.Cluster })
+			if i < 0 || !verdict.Transit[i].Accepted || len(announced.Gateways) == 0 {
+				continue
+			}
+			candidate, problem := direct(s, at, o.Homes[s.Remotes[at].Name], announced)
+			if problem == "" {
+				s.Remotes = candidate
+			}
+			verdict.Transit[i].Direct, verdict.Transit[i].DirectMessage = problem == "", sentence.Short(problem, networkv1alpha1.MaxMessage)
+		}
+	}
+}
+
+// direct returns the Remotes of a Site with lanes to a cluster behind one of them, or why there are none.
+func direct(s *site.Site, at int, home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) (
+	with []site.Remote, problem string,
+) {
+	if home.Spec.Network.DirectTransit != remotev1alpha1.DirectAllowed {
+		return nil, fmt.Sprintf("the owner of this cluster has not allowed lanes to cluster %s: they set spec.network.directTransit of "+
+			"HomeCluster %s to %s", announced.Cluster, home.Name, remotev1alpha1.DirectAllowed)
+	}
+	var gateways []site.Gateway
+	for _, g := range announced.Gateways {
+		if known := keysOf(g); len(known) > 0 {
+			gateways = append(gateways, site.Gateway{Name: g.Name, Address: g.Address, Keys: known})
+		}
+	}
+	candidate := *s
+	candidate.Remotes = slices.Clone(s.Remotes)
+	remote := &candidate.Remotes[at]
+	remote.Behind = slices.Clone(remote.Behind)
+	i := slices.IndexFunc(remote.Behind, func(b site.Behind) bool { return b.Name == announced.Cluster })
+	if i < 0 || len(gateways) == 0 {
+		return nil, fmt.Sprintf("spec.transit names no gateway of cluster %s with a key that can be", announced.Cluster)
+	}
+	remote.Behind[i].Direct = gateways
+	if err := candidate.Validate(); err != nil {
+		return nil, strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	return candidate.Remotes, ""
 }
 
 // letIn returns the ranges of a cluster behind home, or why the owner of this one does not let them in.

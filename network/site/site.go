@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -65,6 +66,9 @@ type Behind struct {
 	Ranges []netip.Prefix `json:"ranges"`
 	// MTU is that of its network between nodes; 0 if it is not known.
 	MTU int `json:"mtu,omitempty"`
+	// Direct are its gateways, where those here have lanes to them: packets go by these while one is up, and through the Remote else. Who
+	// has no address dials here.
+	Direct []Gateway `json:"direct,omitempty"`
 }
 
 // Transit is a cluster that pods of a Remote reach through this one.
@@ -80,6 +84,25 @@ func (r *Remote) All() []netip.Prefix {
 	all := slices.Clone(r.Ranges)
 	for _, b := range r.Behind {
 		all = append(all, b.Ranges...)
+	}
+	return all
+}
+
+// DirectName is what the lanes to a cluster behind the Remote are called, which do not lead through it. No Remote has such a name.
+func (r *Remote) DirectName(behind string) string { return r.Name + "/" + behind }
+
+// WithLanes are the clusters that gateways here have lanes to: the Remotes, and as such those behind them that are reached directly. The
+// same pods here reach these, and are reached, by the same addresses as through the Remote.
+func (s *Site) WithLanes() []Remote {
+	all := slices.Clone(s.Remotes)
+	for i := range s.Remotes {
+		r := &s.Remotes[i]
+		for _, b := range r.Behind {
+			if len(b.Direct) > 0 {
+				all = append(all, Remote{Name: r.DirectName(b.Name), Ranges: b.Ranges, Translations: r.Translations, MTU: b.MTU,
+					Gateways: b.Direct, Limit: r.Limit, Pods: r.Pods})
+			}
+		}
 	}
 	return all
 }
@@ -173,6 +196,9 @@ func (s *Site) Validate() error {
 		if r.Name == "" || names[owner] {
 			refuse("there is a cluster without a name, or two of the name %q", r.Name)
 		}
+		if strings.Contains(r.Name, "/") {
+			refuse("a cluster has the name %q: give one without /", r.Name)
+		}
 		names[owner] = true
 		for _, prefix := range r.Ranges {
 			claim(prefix, owner, 8)
@@ -208,6 +234,9 @@ func (s *Site) Validate() error {
 			}
 		}
 		errs = append(errs, r.passing()...)
+	}
+	for _, r := range s.WithLanes() {
+		owner := "cluster " + r.Name
 		gateways := map[string]bool{}
 		for _, g := range r.Gateways {
 			if g.Name == "" || gateways[g.Name] || len(g.Keys) == 0 {

@@ -48,6 +48,12 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 			gateways + `}]}`, "gateway g of cluster b has the key of a gateway of cluster a"},
 		{"what is behind a cluster has no ranges", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c"}], ` +
 			gateways + `}]}`, "cluster a has a cluster behind it without a name, ranges"},
+		{"what is reached directly has the key of another cluster", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [
+			{"name": "c", "ranges": ["10.2.0.0/16"], "direct": [{"name": "c1", "keys": [` + key + `]}]}], ` + gateways + `}]}`,
+			"gateway c1 of cluster a/c has the key of a gateway of cluster a"},
+		{"a gateway that is reached directly has no key", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "behind": [{"name": "c",
+			"ranges": ["10.2.0.0/16"], "direct": [{"name": "c1"}]}], ` + gateways + `}]}`, "cluster a/c has a gateway without a name or a key"},
+		{"a name is one of what is reached directly", `{"remotes": [{"name": "a/c", "ranges": ["10.1.0.0/16"], ` + gateways + `}]}`, "without /"},
 		{"a pod of one cluster passes with an address of another", `{"remotes": [{"name": "a", "ranges": ["10.1.0.0/16"], "transit": [{"to": "b",
 			"pods": ["10.2.0.5"]}], ` + gateways + `}, {"name": "b", "ranges": ["10.2.0.0/16"], ` + gateways + `}]}`,
 			"the pod 10.2.0.5 that reaches cluster b from cluster a is in none of its ranges"},

@@ -63,7 +63,7 @@ func (l *Linker) alone(ctx context.Context, remote *v1alpha1.RemoteCluster) erro
 	}
 	now := time.Now()
 	if condition := contradicted(remote.Name, l.renewals.local(remote.Name, home, now), now); condition != nil {
-		return l.report(ctx, remote, condition, remote.Status.Transit)
+		return l.report(ctx, remote, condition, reached{remote.Status.Transit, remote.Status.DirectTransit})
 	}
 	return nil
 }

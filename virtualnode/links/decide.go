@@ -37,13 +37,15 @@ type terms struct {
 	limit  *resource.Quantity
 	// carrier is WireGuard where that is asked for, else empty: program versions before that have no such field.
 	carrier networkv1alpha1.Carrier
+	// direct: there are to be lanes to other remote clusters that have it, too.
+	direct bool
 	// there are pods of the remote cluster, as home reaches them; here those of home, as that one does.
 	there, here remotecluster.Translations
 }
 
 // termsOf reads what a RemoteCluster says; the problem is a sentence, empty if there is none.
 func termsOf(remote v1alpha1.RemoteClusterSpec) (t terms, problem string) {
-	t.limit = remote.PodBandwidthLimit
+	t.limit, t.direct = remote.PodBandwidthLimit, remote.PodTransit == v1alpha1.TransitDirect
 	if remote.PodCarrier == networkv1alpha1.WireGuard {
 		t.carrier = remote.PodCarrier
 	}
@@ -71,7 +73,8 @@ func here(set terms, there *networkv1alpha1.NetworkLink, passing []networkv1alph
 	}
 	spec.BandwidthLimit, spec.PodTranslations, spec.Carrier = set.limit, set.here.Object(), set.carrier
 	for _, one := range passing {
-		spec.Transit = append(spec.Transit, networkv1alpha1.Transit{Cluster: one.Cluster, Refused: refused(one, there)})
+		spec.Transit = append(spec.Transit, networkv1alpha1.Transit{Cluster: one.Cluster, Refused: refused(one, there),
+			Direct: lanes(one, there)})
 	}
 	return spec
 }
@@ -79,7 +82,10 @@ func here(set terms, there *networkv1alpha1.NetworkLink, passing []networkv1alph
 // there returns what the remote cluster's object should say of home: home dials, so its gateways have no addresses.
 func there(set terms, here *networkv1alpha1.NetworkLink, passing []networkv1alpha1.Transit) networkv1alpha1.NetworkLinkSpec {
 	spec := told(here, set.here)
-	spec.PodTranslations, spec.Transit, spec.Carrier = set.there.Object(), passing, set.carrier
+	spec.PodTranslations, spec.Transit, spec.Carrier = set.there.Object(), slices.Clone(passing), set.carrier
+	for i := range spec.Transit {
+		spec.Transit[i].Direct = nil // that is for home
+	}
 	for i := range spec.Gateways {
 		spec.Gateways[i].Address = ""
 	}
@@ -191,8 +197,8 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
-		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s", paths,
-			set.translated(), carried(set, home), throughHome(home))}
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s%s", paths,
+			set.translated(), carried(set, home), throughHome(home), directly(home))}
 }
 
 // tried counts the ways that pods of one side probe, of what they have said that counts, or says which of them does not work.

@@ -185,7 +185,7 @@ func TestOthersAreToldOfSmallerPacketsByWireGuard(t *testing.T) {
 		link := side("h1", "10.1.0.9")
 		link.Status.Gateways[0].MTU = row.home
 		link.Spec.Gateways = []networkv1alpha1.Gateway{{Name: "e1", MTU: row.there}}
-		told := transitOf(terms{}, []other{{"east", terms{carrier: networkv1alpha1.WireGuard}, link}})
+		told := transitOf("other", terms{}, []other{{"east", terms{carrier: networkv1alpha1.WireGuard}, link}})
 		assert.Equal(t, row.told, told[0].MTU, "%+v", row)
 	}
 }

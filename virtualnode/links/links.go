@@ -89,26 +89,26 @@ func (l *Linker) sync(ctx context.Context, s *session.Session) (done bool, err e
 		if err := errors.Join(remove(ctx, l.Home, s.Cluster), remove(ctx, s.Links, keys.Home)); err != nil {
 			return false, err
 		}
-		return false, l.report(ctx, remote, nil, nil)
+		return false, l.report(ctx, remote, nil, reached{})
 	}
 	if remote.DeletionTimestamp != nil {
 		return false, remove(ctx, s.Links, keys.Home)
 	}
 	if !marked {
 		return false, l.report(ctx, remote, &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "Joining",
-			Message: "the networks are being joined"}, nil)
+			Message: "the networks are being joined"}, reached{})
 	}
-	condition, reached, err := l.join(ctx, s, remote)
+	condition, others, err := l.join(ctx, s, remote)
 	if condition == nil {
 		return false, err
 	}
-	return false, errors.Join(err, l.report(ctx, remote, condition, reached))
+	return false, errors.Join(err, l.report(ctx, remote, condition, others))
 }
 
 // join brings both objects in line, and returns what is to be said of the network, nil if that is not known now, and which other clusters
-// are reached through home.
+// are reached.
 func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.RemoteCluster) (
-	condition *metav1.Condition, reached []string, err error,
+	condition *metav1.Condition, to reached, err error,
 ) {
 	missing := func(where, install, apply string) *metav1.Condition {
 		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotInstalled", Message: fmt.Sprintf(
@@ -118,44 +118,44 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	missingThere := missing("in cluster "+s.Cluster, "--remote --network", "deploy/remote and deploy/components/network-remote")
 	set, problem := termsOf(remote.Spec)
 	if problem != "" {
-		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: problem}, nil, nil
+		return &metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionFalse, Reason: "NotAccepted", Message: problem}, to, nil
 	}
 	home, err := get(ctx, l.Home, s.Cluster)
 	if apierrors.IsForbidden(err) {
-		return missingHome, nil, nil
+		return missingHome, to, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("at home: %w", err)
+		return nil, to, fmt.Errorf("at home: %w", err)
 	}
 	there1, err := get(ctx, s.Links, keys.Home)
 	if apierrors.IsForbidden(err) {
-		return missingThere, nil, nil
+		return missingThere, to, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
+		return nil, to, fmt.Errorf("in cluster %s: %w", s.Cluster, err)
 	}
 	others, err := l.others(ctx, remote)
 	if err != nil {
-		return nil, nil, fmt.Errorf("at home: %w", err)
+		return nil, to, fmt.Errorf("at home: %w", err)
 	}
-	passing := transitOf(set, others)
+	passing := transitOf(s.Cluster, set, others)
 	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID}
 	err = put(ctx, l.Home, home, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: keys.NetworkNamespace, Name: s.Cluster, OwnerReferences: []metav1.OwnerReference{owner}},
 		Spec:       here(set, there1, passing)})
 	if apierrors.IsNotFound(err) {
-		return missingHome, nil, nil
+		return missingHome, to, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
+		return nil, to, fmt.Errorf("write NetworkLink %s at home: %w", s.Cluster, err)
 	}
 	err = put(ctx, s.Links, there1, &networkv1alpha1.NetworkLink{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Tenant(), Name: keys.Home}, Spec: there(set, home, passing)})
 	if apierrors.IsNotFound(err) {
-		return missingThere, nil, nil
+		return missingThere, to, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
+		return nil, to, fmt.Errorf("write NetworkLink %s in cluster %s: %w", keys.Home, s.Cluster, err)
 	}
 	now := time.Now()
 	seen := l.renewals.local(s.Cluster, home, now)
@@ -163,7 +163,7 @@ func (l *Linker) join(ctx context.Context, s *session.Session, remote *v1alpha1.
 	if seen != nil {
 		l.Metrics.measured(s.Cluster, seen, now)
 	}
-	return &said, reachedThroughHome(home), nil
+	return &said, reached{reachedThroughHome(home), reachedDirectly(home, others)}, nil
 }
 
 // others are the clusters whose pods and those of a remote cluster are to reach each other through home, if their owners let them.
@@ -182,9 +182,14 @@ func (l *Linker) others(ctx context.Context, remote *v1alpha1.RemoteCluster) (ot
 	return others, nil
 }
 
-// report writes the condition, or takes it away if it is nil, and which clusters are reached through home. Of an object that has changed
-// meanwhile the next round takes care.
-func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condition *metav1.Condition, reached []string) error {
+// reached are other clusters that are, by their names.
+type reached struct {
+	throughHome, directly []string
+}
+
+// report writes the condition, or takes it away if it is nil, and which clusters are reached. Of an object that has changed meanwhile the
+// next round takes care.
+func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condition *metav1.Condition, to reached) error {
 	update := seen.DeepCopy()
 	var changed bool
 	if condition == nil {
@@ -195,10 +200,10 @@ func (l *Linker) report(ctx context.Context, seen *v1alpha1.RemoteCluster, condi
 		l.Metrics.condition(seen.Name, condition.Status)
 		changed = meta.SetStatusCondition(&update.Status.Conditions, *condition)
 	}
-	if !changed && slices.Equal(update.Status.Transit, reached) {
+	if !changed && slices.Equal(update.Status.Transit, to.throughHome) && slices.Equal(update.Status.DirectTransit, to.directly) {
 		return nil
 	}
-	update.Status.Transit = reached
+	update.Status.Transit, update.Status.DirectTransit = to.throughHome, to.directly
 	if _, err := l.Remotes.UpdateStatus(ctx, update, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("write status of RemoteCluster %s: %w", seen.Name, err)
 	}

@@ -27,7 +27,7 @@ type other struct {
 func passengers(remote *v1alpha1.RemoteCluster, all []*v1alpha1.RemoteCluster) []*v1alpha1.RemoteCluster {
 	var asking []*v1alpha1.RemoteCluster
 	for _, one := range all {
-		if one.Spec.PodNetwork == v1alpha1.Fabric && one.Spec.PodTransit == v1alpha1.TransitEnabled && one.DeletionTimestamp == nil {
+		if one.Spec.PodNetwork == v1alpha1.Fabric && one.Spec.PodTransit.Passes() && one.DeletionTimestamp == nil {
 			asking = append(asking, one)
 		}
 	}
@@ -41,8 +41,8 @@ func passengers(remote *v1alpha1.RemoteCluster, all []*v1alpha1.RemoteCluster) [
 }
 
 // transitOf returns what a remote cluster is told of others: as home's gateways translate for it, so that each cluster knows a pod by one
-// address, wherever that pod is.
-func transitOf(set terms, others []other) (told []networkv1alpha1.Transit) {
+// address, wherever that pod is. Direct is why it is told of no gateways, where both clusters ask for lanes.
+func transitOf(cluster string, set terms, others []other) (told []networkv1alpha1.Transit) {
 	for _, one := range others {
 		t := networkv1alpha1.Transit{Cluster: one.name}
 		for _, r := range set.here.Ranges(one.there.Ranges(one.ranges)) {
@@ -57,6 +57,10 @@ func transitOf(set terms, others []other) (told []networkv1alpha1.Transit) {
 				}
 			}
 			t.MTU = passed(t.MTU, one)
+		}
+		if set.direct && one.direct {
+			gateways, problem := directTo(cluster, set, one)
+			t.Gateways, t.Direct = gateways, &networkv1alpha1.DirectLanes{Message: problem}
 		}
 		told = append(told, t)
 	}
@@ -127,10 +131,11 @@ func reachedThroughHome(home *networkv1alpha1.NetworkLink) (names []string) {
 	return names
 }
 
-// throughHome says which clusters are reached and which are not, empty if none is to be.
+// throughHome says which clusters are reached and which are not, empty if none is to be. Those to which lanes are up are for directly.
 func throughHome(home *networkv1alpha1.NetworkLink) (text string) {
-	if reached := reachedThroughHome(home); len(reached) > 0 {
-		text = "; pods there and in " + strings.Join(reached, ", ") + " reach each other through home"
+	through := slices.DeleteFunc(reachedThroughHome(home), func(to string) bool { return lanesUp(home, to) })
+	if len(through) > 0 {
+		text = "; pods there and in " + strings.Join(through, ", ") + " reach each other through home"
 	}
 	for _, t := range home.Status.Transit {
 		if !t.Accepted {

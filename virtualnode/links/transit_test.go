@@ -23,7 +23,8 @@ func asking(name string, change ...func(r *v1alpha1.RemoteCluster)) *v1alpha1.Re
 }
 
 func TestOnlyClustersThatAskForItReachEachOther(t *testing.T) {
-	all := []*v1alpha1.RemoteCluster{asking("west"), asking("east"),
+	all := []*v1alpha1.RemoteCluster{asking("west", func(r *v1alpha1.RemoteCluster) { r.Spec.PodTransit = v1alpha1.TransitDirect }),
+		asking("east"),
 		asking("quiet", func(r *v1alpha1.RemoteCluster) { r.Spec.PodTransit = "" }),
 		asking("off", func(r *v1alpha1.RemoteCluster) { r.Spec.PodTransit = v1alpha1.TransitDisabled }),
 		asking("routed", func(r *v1alpha1.RemoteCluster) { r.Spec.PodNetwork = v1alpha1.Routed }),
@@ -68,10 +69,10 @@ func TestEachClusterIsToldOfOthersByWhatItReachesThemBy(t *testing.T) {
 		HomePodTranslations: pair("10.244.0.0/16", "100.76.0.0/16")})
 	link := side("h", "10.1.0.9")
 	link.Spec.Gateways = []networkv1alpha1.Gateway{{Name: "a"}, {Name: "b", MTU: 1450}, {Name: "c", MTU: 1400}}
-	told := transitOf(west, []other{{"east", east, link}})
+	told := transitOf("west", west, []other{{"east", east, link}})
 	assert.Equal(t, []networkv1alpha1.Transit{{Cluster: "east", PodCIDRs: []string{"100.66.0.0/16"}, MTU: 1400}}, told)
 	assert.Equal(t, []networkv1alpha1.Transit{{Cluster: "west", PodCIDRs: []string{"100.76.0.0/16"}}},
-		transitOf(east, []other{{"west", west, nil}}), "home's gateways translate what overlaps there, and carry IPv4 alone")
+		transitOf("east", east, []other{{"west", west, nil}}), "home's gateways translate what overlaps there, and carry IPv4 alone")
 
 	assert.Equal(t, told, there(west, nil, told).Transit)
 	says := func(statuses ...networkv1alpha1.TransitStatus) string {

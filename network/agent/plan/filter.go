@@ -145,7 +145,7 @@ func filter(in Input, self *site.Node) *Filter {
 		var sets []Set
 		sets, forward = transit(in.Remotes)
 		f.Sets = append(f.Sets, sets...)
-		for _, r := range in.Remotes {
+		for _, r := range in.WithLanes() {
 			device := Device(r.Name)
 			pods, ranges, link := "pods-"+device, "ranges-"+device, lanes(device)
 			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(r.All())})
@@ -207,7 +207,7 @@ func segments(in Input) (sets []Set, rules []Match) {
 func filterIPv6(in Input, self *site.Node) *Filter {
 	links := []string{Tunnel}
 	if self.Gateway {
-		for _, r := range in.Remotes {
+		for _, r := range in.WithLanes() {
 			links = append(links, lanes(Device(r.Name)))
 		}
 	}

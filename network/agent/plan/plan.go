@@ -43,7 +43,8 @@ type Input struct {
 	MTU int
 	// Lanes are the lanes of this node that exist, by the name of the cluster.
 	Lanes map[string]Lane
-	// Via is the gateway through which the node reaches a cluster, by the name of the cluster.
+	// Via is the gateway through which the node reaches a cluster, by the name of the cluster; for lanes that are another way to one, by
+	// their DirectName, only while that gateway says that they are up.
 	Via map[string]string
 	// Silent are clusters for which that gateway does not answer, or has no lane that is up.
 	Silent map[string]bool
@@ -110,14 +111,17 @@ func Make(in Input) Plan {
 		return Plan{}
 	}
 	p := Plan{MTU: PodMTU(in.MTU, 0), Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
-	for _, r := range in.Remotes {
+	for _, r := range in.WithLanes() {
 		p.Devices = append(p.Devices, in.Lanes[r.Name].Devices...)
+	}
+	for _, r := range in.Remotes {
 		if self.Gateway && r.Carrier == site.WireGuard {
 			p.Guarded = append(p.Guarded, WireGuardDevice(r.Name))
 		}
-		for _, hop := range hops(in, r.Name) {
-			for _, way := range ways(in.MTU, r) {
-				hop.Table, hop.To, hop.MTU = tableTo, way.To, way.MTU
+		through := hops(in, r.Name)
+		for _, way := range ways(in.MTU, r) {
+			for i, hop := range slices.Concat(direct(in, r, way.To), through) {
+				hop.Table, hop.To, hop.MTU, hop.Metric = tableTo, way.To, way.MTU, fallback*i
 				p.Routes = append(p.Routes, hop)
 			}
 		}
@@ -163,10 +167,27 @@ func hops(in Input, remote string) (hops []Route) {
 		hops = append(hops, Route{Device: lane.Device})
 	}
 	if via := in.Node(in.Via[remote]); via != nil && via.Name != in.Self {
-		hops = append(hops, Route{Device: Tunnel, Via: via.Address, Metric: fallback * len(hops)})
+		hops = append(hops, Route{Device: Tunnel, Via: via.Address})
 	}
 	if own && len(hops) == 0 {
 		hops = append(hops, Route{Device: lane.Device})
+	}
+	return hops
+}
+
+// direct are the ways to a range behind a cluster that do not lead through that one, the best first: only lanes that are known to be up,
+// for there is another way.
+func direct(in Input, r site.Remote, to netip.Prefix) (hops []Route) {
+	i := slices.IndexFunc(r.Behind, func(b site.Behind) bool { return slices.Contains(b.Ranges, to) })
+	if i < 0 || len(r.Behind[i].Direct) == 0 {
+		return nil
+	}
+	name := r.DirectName(r.Behind[i].Name)
+	if lane := in.Lanes[name]; lane.Up {
+		hops = append(hops, Route{Device: lane.Device})
+	}
+	if via := in.Node(in.Via[name]); via != nil && via.Name != in.Self {
+		hops = append(hops, Route{Device: Tunnel, Via: via.Address})
 	}
 	return hops
 }

@@ -111,7 +111,7 @@ func (p *Prober) Set(s *site.Site, self string) {
 			p.gateways[n.Address] = n.Name
 		}
 	}
-	for _, r := range s.Remotes {
+	for _, r := range s.WithLanes() {
 		p.remotes = append(p.remotes, number(r.Name))
 	}
 }

@@ -125,9 +125,12 @@ type RemoteClusterSpec struct {
 	// +kubebuilder:default=TLS
 	PodCarrier networkv1alpha1.Carrier `json:"podCarrier,omitempty"`
 
-	// PodTransit says whether pods there, and those of other RemoteClusters that have Enabled, too, reach each other through home's
-	// gateways, with podNetwork Fabric: pods of namespaces that may run in both. The owner of each of these clusters has to let in the
-	// ranges of the other one, by spec.network.transitPodCIDRs of the HomeCluster. status.transit says which clusters are reached.
+	// PodTransit says whether pods there, and those of other RemoteClusters that have Enabled or Direct, too, reach each other through
+	// home's gateways, with podNetwork Fabric: pods of namespaces that may run in both. The owner of each of these clusters has to let in
+	// the ranges of the other one, by spec.network.transitPodCIDRs of the HomeCluster. status.transit says which clusters are reached.
+	// Between two clusters that both have Direct, gateways have lanes of their own, too, where both owners allow that, by
+	// spec.network.directTransit of the HomeCluster: packets go by these while one is up, and through home else.
+	// status.directTransit says where they do.
 	//
 	// +optional
 	// +kubebuilder:default=Disabled
@@ -212,9 +215,9 @@ const (
 // Joined says whether pod addresses of one cluster can be reached from the other, whoever provides for that.
 func (n PodNetwork) Joined() bool { return n == Routed || n == Fabric }
 
-// PodTransit says whether pods of a remote cluster and of others reach each other through home.
+// PodTransit says whether pods of a remote cluster and of others reach each other, and whether only through home.
 //
-// +kubebuilder:validation:Enum=Enabled;Disabled
+// +kubebuilder:validation:Enum=Enabled;Disabled;Direct
 type PodTransit string
 
 const (
@@ -222,7 +225,12 @@ const (
 	TransitEnabled PodTransit = "Enabled"
 	// TransitDisabled says that the cluster reaches home alone.
 	TransitDisabled PodTransit = "Disabled"
+	// TransitDirect is TransitEnabled, and there are lanes to other clusters that have it, too, which do not lead through home.
+	TransitDirect PodTransit = "Direct"
 )
+
+// Passes says whether pods of the cluster are to reach those of others that have such a value.
+func (t PodTransit) Passes() bool { return t == TransitEnabled || t == TransitDirect }
 
 // SecretKeyRef names one key of a Secret.
 type SecretKeyRef struct {
@@ -309,6 +317,13 @@ type RemoteClusterStatus struct {
 	// +optional
 	// +listType=set
 	Transit []string `json:"transit,omitempty"`
+
+	// DirectTransit are the other RemoteClusters whose pods and those there reach each other by lanes that do not lead through home, as
+	// gateways of both say.
+	//
+	// +optional
+	// +listType=set
+	DirectTransit []string `json:"directTransit,omitempty"`
 
 	// ClusterUID is the UID of the cluster's kube-system namespace: it tells two
 	// objects for one cluster, and the home cluster itself.

@@ -329,6 +329,11 @@ func (in *RemoteClusterStatus) DeepCopyInto(out *RemoteClusterStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.DirectTransit != nil {
+		in, out := &in.DirectTransit, &out.DirectTransit
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.StorageClasses != nil {
 		in, out := &in.StorageClasses, &out.StorageClasses
 		*out = make([]OfferedClass, len(*in))

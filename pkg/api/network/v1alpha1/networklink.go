@@ -140,6 +140,38 @@ type Transit struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Refused string `json:"refused,omitempty"`
+	// Gateways are, in a remote cluster, those of the other one that gateways here are to have lanes to. Those without an address dial. In
+	// a remote cluster they count only if its owner allows that, by spec.network.directTransit of the HomeCluster. At home there are none.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Gateways []Gateway `json:"gateways,omitempty"`
+	// Direct is, at home, how it is with lanes between the two clusters, as the remote cluster of the link says. Missing: they are not
+	// asked for.
+	//
+	// +optional
+	Direct *DirectLanes `json:"direct,omitempty"`
+}
+
+// DirectLanes are lanes between gateways of two remote clusters of one home cluster.
+type DirectLanes struct {
+	// Lanes is how many there are to be: one from each gateway to each of the other cluster.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Lanes int32 `json:"lanes"`
+	// Up is how many of them are up.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Up int32 `json:"up"`
+	// Message is why there is none, or none that is up.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // PodTranslation says by which range the pods of a range are reached from another cluster: each address by that with the same last bits.
@@ -280,6 +312,15 @@ type TransitStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
+	// Direct: in a remote cluster, gateways here have lanes to those of spec.transit, and packets go by these while one is up.
+	//
+	// +optional
+	Direct bool `json:"direct,omitempty"`
+	// DirectMessage is why they have none, where home asks for them.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	DirectMessage string `json:"directMessage,omitempty"`
 }
 
 // GatewayStatus is a gateway of this cluster.
@@ -292,6 +333,13 @@ type GatewayStatus struct {
 	// +listType=map
 	// +listMapKey=gateway
 	Lanes []LaneStatus `json:"lanes,omitempty"`
+	// Direct are, in a remote cluster, the lanes of this gateway to other remote clusters of the home cluster.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	// +kubebuilder:validation:MaxItems=16
+	Direct []DirectStatus `json:"direct,omitempty"`
 	// RenewTime is when the gateway wrote this entry last: it does so at once when a lane
 	// comes up or goes down, and every 30 seconds, or seldomer if it has more than 30
 	// links, with what it measured of its lanes. An entry that was not renewed for long is
@@ -299,6 +347,13 @@ type GatewayStatus struct {
 	//
 	// +optional
 	RenewTime metav1.Time `json:"renewTime,omitempty"`
+}
+
+// DirectStatus is how it is with the lanes of a gateway to another remote cluster of the same home cluster.
+type DirectStatus struct {
+	// Cluster is the name of its RemoteCluster.
+	Cluster     string `json:"cluster"`
+	DirectLanes `json:",inline"`
 }
 
 // LaneStatus is the way to one gateway of the other cluster.

@@ -172,6 +172,13 @@ type NetworkPolicy struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(range, isCIDR(range) && cidr(range) == cidr(range).masked() && cidr(range).prefixLength() >= 8)",message="each of transitPodCIDRs is a range of addresses such as 10.244.0.0/16, of /8 or smaller"
 	TransitPodCIDRs []string `json:"transitPodCIDRs,omitempty"`
 
+	// DirectTransit says whether gateways here have lanes to gateways of the clusters that transitPodCIDRs lets in, where home asks for
+	// that: they dial these, or are dialed, as home names their addresses and keys. Refused, as without it: what these clusters and this
+	// one send to each other goes through home's gateways alone.
+	//
+	// +optional
+	DirectTransit DirectTransit `json:"directTransit,omitempty"`
+
 	// Namespaces narrows whose pods here are reached, and reach the home cluster: namespaces here of which
 	// these are the names. Empty: all that were made for the home cluster.
 	//
@@ -187,6 +194,18 @@ type NetworkPolicy struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 65536 : isQuantity(self) && quantity(self).compareTo(quantity('64Ki')) >= 0",message="bandwidthLimit is how many bytes a second may pass, at least 64Ki, such as 50Mi"
 	BandwidthLimit *resource.Quantity `json:"bandwidthLimit,omitempty"`
 }
+
+// DirectTransit says whether there may be lanes between this cluster and other remote clusters of a home cluster.
+//
+// +kubebuilder:validation:Enum=Allowed;Refused
+type DirectTransit string
+
+const (
+	// DirectAllowed says that there may be such lanes.
+	DirectAllowed DirectTransit = "Allowed"
+	// DirectRefused says that there are none.
+	DirectRefused DirectTransit = "Refused"
+)
 
 // NamespacePolicy bounds the namespaces that are made for a home cluster.
 type NamespacePolicy struct {
