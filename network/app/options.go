@@ -91,8 +91,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
 	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; "+
 		"0: any age")
-	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "ranges of IPv4 or IPv6 of which pods of this cluster have their addresses, where "+
-		"its network does not take these from the podCIDRs of nodes, which are not looked at then; all nodes have to have the same")
+	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "ranges of IPv4 or IPv6 of which pods of this cluster have their addresses, "+
+		"where its network does not take these from the podCIDRs of nodes, which are not looked at then; all nodes have to have the same")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
 	flags.IntVar(&o.WireGuard, "wireguard-port", o.WireGuard, "UDP port at which a gateway listens for WireGuard of another cluster whose "+
 		"carrier that is, and those after it where several dial; 0: it has no WireGuard")

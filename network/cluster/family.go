@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/lodestone-storage/lodestone/network/site"
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
@@ -67,6 +70,21 @@ func asksForIPv6(o Observation) bool {
 func usable(text string) bool {
 	_, err := remotecluster.ParsePodRanges([]string{text})
 	return err == nil
+}
+
+// apartFromNodes returns an error that names the first address of IPv6 of a node here that is in ranges of another cluster. A node is told
+// of with its address of IPv4 alone.
+func apartFromNodes(nodes []*corev1.Node, remote site.Remote) error {
+	for _, n := range nodes {
+		for _, a := range n.Status.Addresses {
+			address, err := netip.ParseAddr(a.Address)
+			if err == nil && !stands(n) && address.Is6() && remotecluster.PodRanges(remote.Ranges).Has(address) {
+				return fmt.Errorf("ranges of cluster %s have the address %s of node %s: IPv6 is not translated, so give one of the clusters "+
+					"another range, or leave IPv6 out of the ranges", remote.Name, address, n.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // narrowed is another cluster with what is of some families alone.

@@ -98,6 +98,9 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 			verdict = Verdict{Accepted: true, Reason: "Waiting", Message: "the other cluster has named no gateway yet"}
 		default:
 			candidate, err := with(s, remote)
+			if err == nil {
+				err = apartFromNodes(o.Nodes, remote)
+			}
 			without := ""
 			if err != nil { // IPv4 goes on where only what is of IPv6 cannot be
 				ipv4 := narrowed(remote, family{ipv4: true})
@@ -229,8 +232,8 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	case len(ranges) == 0:
 		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no ranges of pods of the other cluster"}
 	case len(common) == 0:
-		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names only ranges of " + have.other() + ", and pods of this cluster have " +
-			"no addresses of that"}
+		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names only ranges of " + have.other() + ", and pods of this cluster " +
+			"have no addresses of that"}
 	case o.Service.IsValid() && ranges.Has(o.Service):
 		return remote, Verdict{Reason: "Unusable", Message: fmt.Sprintf("%s has addresses of Services of this cluster, such as %s: have pods of "+
 			"the other cluster reached by a range of their own, by podTranslations or homePodTranslations of the RemoteCluster", where, o.Service)}

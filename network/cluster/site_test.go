@@ -534,4 +534,12 @@ func TestRangesOfIPv6ThatOverlapPartNothingByIPv4(t *testing.T) {
 	assert.Contains(t, verdict.Message, "this cluster takes part; nothing of IPv6 is carried: the range fd00:1::/48 of cluster west overlaps "+
 		"with fd00:1:0:1::/64 of the pods of node node-1")
 	assert.Len(t, verdict.Ranges, 1)
+
+	o = dual(home(), "fd00:2::/48")
+	o.Nodes[1].Status.Addresses = append(o.Nodes[1].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd00:2::99"})
+	s, verdicts = Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, s.Remotes[0].Ranges)
+	assert.Contains(t, verdicts[KeyOf(o.Links[0])].Message, "nothing of IPv6 is carried: ranges of cluster west have the address fd00:2::99 "+
+		"of node node-2")
 }
