@@ -145,7 +145,9 @@ func Run(ctx context.Context, settings Settings) error {
 		if a.site != nil && time.Since(reported) >= often {
 			report := a.report()
 			a.say(ctx, report)
-			a.sayIPv6(ctx)
+			if done != nil { // else it has no links yet
+				a.sayIPv6(ctx)
+			}
 			a.Report(report)
 			a.rotate(ctx)
 			reported = time.Now()
