@@ -41,6 +41,9 @@ func newLab(t *testing.T, settings netlab.Settings) *netlab.Lab {
 	for _, n := range l.Nodes() {
 		for _, p := range n.Pods {
 			require.NoError(t, p.Serve(ctx))
+			if p.Address6.IsValid() {
+				require.NoError(t, p.IPv6().Serve(ctx))
+			}
 		}
 	}
 	return l
@@ -470,6 +473,7 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 	}{
 		{"its agent is killed", netlab.Settings{Strict: true}, kill, start},
 		{"its agent is killed, and addresses are translated", netlab.Settings{OneRange: true}, kill, start},
+		{"its agent is killed, and pods talk by IPv6", netlab.Settings{Dual: true}, kill, start},
 		{"its cable is cut", netlab.Settings{Strict: true},
 			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(true) },
 			func(_ *netlab.Lab, n *netlab.Node) error { return n.Cut(false) }},
@@ -479,8 +483,12 @@ func TestConnectionsSurviveTheLossOfAGateway(t *testing.T) {
 				testbed.NotInShort(t) // the one with translation is like it
 			}
 			l := joined(t, row.settings)
-			from, to := l.Home.Nodes[0], l.West.Nodes[0]
-			talk, err := netlab.NewTalk(from.Pods[0].Namespace, to.Pods[0])
+			from, to := l.Home.Nodes[0].Pods[0], l.West.Nodes[0].Pods[0]
+			if row.settings.Dual {
+				await6(t, l)
+				to = to.IPv6()
+			}
+			talk, err := netlab.NewTalk(from.Namespace, to)
 			require.NoError(t, err)
 			defer talk.Close()
 			// Each gateway in turn, so that those that are in use are among them.
@@ -586,7 +594,8 @@ func awaitLanes(t *testing.T, l *netlab.Lab) {
 }
 
 func TestPacketsGoOnWhileAnAgentIsRestarted(t *testing.T) {
-	l := joined(t, netlab.Settings{})
+	l := joined(t, netlab.Settings{Dual: true})
+	await6(t, l)
 	node := l.Home.Nodes[0]
 	talk, err := netlab.NewTalk(node.Pods[0].Namespace, l.West.Nodes[0].Pods[0])
 	require.NoError(t, err)
@@ -610,7 +619,8 @@ func TestPacketsGoOnWhileAnAgentIsRestarted(t *testing.T) {
 }
 
 func TestWhatOthersChangeIsPutRight(t *testing.T) {
-	l := joined(t, netlab.Settings{})
+	l := joined(t, netlab.Settings{Dual: true})
+	await6(t, l)
 	for _, n := range []*netlab.Node{l.Home.Nodes[0], l.Home.Nodes[1]} {
 		before, err := n.State()
 		require.NoError(t, err)
@@ -628,6 +638,7 @@ func TestWhatOthersChangeIsPutRight(t *testing.T) {
 		assert.Equal(t, withoutNumbers(before), withoutNumbers(after))
 	}
 	await(t, l)
+	await6(t, l)
 }
 
 // numbers are those that the kernel gives.
@@ -748,10 +759,11 @@ func TestNothingIsLeftOnAnyNode(t *testing.T) {
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := newLab(t, netlab.Settings{})
+			l := newLab(t, netlab.Settings{Dual: true})
 			before := states(t, l)
 			require.NoError(t, l.Join())
 			await(t, l)
+			await6(t, l)
 			for n, state := range states(t, l) {
 				require.NotEqual(t, before[n], state)
 			}

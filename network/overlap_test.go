@@ -25,7 +25,7 @@ func reaches(t *testing.T, caller, called *netlab.Pod) {
 	if assert.NoError(t, err, "%s calls %s", caller.Name, called.Name) {
 		assert.Equal(t, caller.Reached.String(), seen, "who is called sees the address by which it reaches the caller")
 	}
-	for _, size := range []int{1, 850, 1472, 9000, 60000} {
+	for _, size := range []int{1, 850, 1400, 1472, 9000, 60000} {
 		seen, err := askAgain(caller.Namespace, called, content(size))
 		if assert.NoError(t, err, "%s asks %s with %d bytes", caller.Name, called.Name, size) {
 			assert.Equal(t, caller.Reached.String(), seen)

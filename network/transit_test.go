@@ -49,7 +49,7 @@ func unheard(t *testing.T, ways map[string][2]*netlab.Pod) {
 func TestRemoteClustersReachEachOtherThroughHome(t *testing.T) {
 	t.Parallel()
 	for _, settings := range []netlab.Settings{
-		{Three: true, Transit: true}, {Three: true, Transit: true, Strict: true}, {Three: true, Transit: true, OneRange: true},
+		{Three: true, Transit: true}, {Three: true, Transit: true, Strict: true}, {Three: true, Transit: true, OneRange: true, Dual: true},
 	} {
 		t.Run(fmt.Sprintf("one range %v, strict %v", settings.OneRange, settings.Strict), func(t *testing.T) {
 			if !settings.OneRange {
@@ -75,6 +75,13 @@ func TestRemoteClustersReachEachOtherThroughHome(t *testing.T) {
 				"a pod of home that is not named reaches east":  {l.Home.Nodes[0].Pods[1], east.Pods[0]},
 				"one that is not named reaches one that is not": {west.Pods[1], east.Pods[1]},
 			})
+			if settings.Dual {
+				reaches(t, west.Pods[0].IPv6(), east.Pods[0].IPv6())
+				unheard(t, map[string][2]*netlab.Pod{
+					"a pod of west that is not named reaches east by IPv6":  {west.Pods[1], east.Pods[0].IPv6()},
+					"a pod of west reaches one of east that is not by IPv6": {west.Pods[0], east.Pods[1].IPv6()},
+				})
+			}
 			part(t, l)
 			requireStates(t, l, before)
 		})

@@ -41,7 +41,10 @@ func awaitWireGuard(t *testing.T, l *netlab.Lab, is bool) {
 }
 
 func TestWireGuardCarriesBetweenGateways(t *testing.T) {
-	l := guarded(t, netlab.Settings{Strict: true})
+	l := guarded(t, netlab.Settings{Strict: true, Dual: true})
+	await6(t, l)
+	reaches(t, l.Home.Nodes[0].Pods[0].IPv6(), l.West.Nodes[1].Pods[0].IPv6())
+	reaches(t, l.West.Nodes[2].Pods[0].IPv6(), l.Home.Nodes[1].Pods[0].IPv6())
 	for _, from := range l.Home.Nodes {
 		for _, to := range l.West.Nodes {
 			for _, way := range [][2]*netlab.Node{{from, to}, {to, from}} {

@@ -193,14 +193,16 @@ func (l *Lab) Site(c *Cluster) *site.Site {
 	for _, n := range c.Nodes {
 		told := site.Node{Name: n.Name, Address: n.Address, Pods: n.ranges(), Gateway: n.Gateway}
 		if c.scattered { // the first is the one that may
-			told.Pods = told.Pods[:1]
+			told.Pods = n.Pods[0].alone()
 		}
 		s.Nodes = append(s.Nodes, told)
 	}
 	for _, other := range others {
 		r := site.Remote{Name: other.Name, Ranges: other.Translations.Ranges(other.Ranges), Translations: c.Translations, MTU: 1500}
 		for _, n := range c.Nodes {
-			r.Pods = append(r.Pods, n.Pods[0].Address)
+			for _, own := range n.Pods[0].alone() {
+				r.Pods = append(r.Pods, own.Addr())
+			}
 		}
 		for _, n := range other.Nodes {
 			if n.Gateway {
@@ -241,7 +243,9 @@ func (l *Lab) addTransit(c *Cluster, s *site.Site) {
 				i := slices.IndexFunc(s.Remotes, func(r site.Remote) bool { return r.Name == one.Name })
 				t := site.Transit{To: other.Name}
 				for _, n := range one.Nodes {
-					t.Pods = append(t.Pods, n.Pods[0].Reached)
+					if t.Pods = append(t.Pods, n.Pods[0].Reached); n.Pods[0].Address6.IsValid() {
+						t.Pods = append(t.Pods, n.Pods[0].Address6)
+					}
 				}
 				s.Remotes[i].Transit = append(s.Remotes[i].Transit, t)
 			}

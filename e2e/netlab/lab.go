@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -76,9 +77,9 @@ func (c *Cluster) Translate(translations remotecluster.Translations) {
 type Node struct {
 	*Namespace
 	Address netip.Addr
-	// Range is that of its pods, not valid where nodes have none.
-	Range netip.Prefix
-	Pods  []*Pod
+	// Range is that of its pods, not valid where nodes have none; Range6 is that of IPv6.
+	Range, Range6 netip.Prefix
+	Pods          []*Pod
 	// Gateway: lanes begin here.
 	Gateway bool
 	// Agent is nil while it does not run.
@@ -98,6 +99,15 @@ type Pod struct {
 	Address netip.Addr
 	// Reached is by what pods of other clusters reach it, and see it.
 	Reached netip.Addr
+	// Address6 is that of IPv6, not valid where pods have none.
+	Address6 netip.Addr
+}
+
+// IPv6 is the pod by its address of that family.
+func (p *Pod) IPv6() *Pod {
+	other := *p
+	other.Address, other.Reached = p.Address6, p.Address6
+	return &other
 }
 
 // Settings are how a Lab is made.
@@ -106,6 +116,8 @@ type Settings struct {
 	OneRange bool
 	// Scattered: nodes have no ranges of their own, and each pod has a route on each node, as with Calico.
 	Scattered bool
+	// Dual: pods have addresses of IPv6, too, and so have nodes, which have no way by that to other clusters.
+	Dual bool
 	// Three: there is a third cluster.
 	Three bool
 	// Transit: home carries between the other two, once they are joined.
@@ -264,6 +276,9 @@ func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, err
 		as := netip.MustParsePrefix(fmt.Sprintf("100.%d.0.0/16", 64+number))
 		c.Translations = remotecluster.Translations{{PodCIDR: c.Ranges[0], ReachedAs: as}}
 	}
+	if settings.Dual {
+		c.Ranges = append(c.Ranges, netip.MustParsePrefix(fmt.Sprintf("fd00:10:%x::/48", number)))
+	}
 	err = errors.Join(router.Sysctl("ipv4/ip_forward", "1"), router.Sysctl("ipv4/conf/all/rp_filter", "0"),
 		router.Sysctl("ipv4/conf/default/rp_filter", "0"), router.Bridge("nodes", fmt.Sprintf("172.30.%d.254/24", number)))
 	if err != nil {
@@ -283,7 +298,11 @@ func (l *Lab) cluster(name string, number int, settings Settings) (*Cluster, err
 				continue
 			}
 			for _, pods := range other.ranges() {
-				if err := n.Route(pods.String(), other.Address.String(), ""); err != nil {
+				via := other.Address
+				if pods.Addr().Is6() {
+					via = node6(number, other.Address)
+				}
+				if err := n.Route(pods.String(), via.String(), ""); err != nil {
 					return nil, err
 				}
 			}
@@ -305,10 +324,18 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 			return nil, err
 		}
 	}
+	if settings.Dual {
+		if err := noDAD(n.Namespace); err != nil {
+			return nil, err
+		}
+	}
 	if err := n.plug("eth0", n.Address.String()+"/24"); err != nil {
 		return nil, err
 	}
 	sysctls := map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"}
+	if settings.Dual {
+		sysctls["ipv6/conf/all/forwarding"] = "1"
+	}
 	if settings.Strict {
 		sysctls["ipv4/conf/all/rp_filter"] = "1"
 	}
@@ -323,6 +350,9 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 	}
 	err = errors.Join(n.congestion(settings.Congestion), n.Route("", fmt.Sprintf("172.30.%d.254", number), ""),
 		n.Bridge("cni0", netip.PrefixFrom(gateway, bits).String()), masquerade(n.Namespace, c.Ranges[0]))
+	if settings.Dual {
+		err = errors.Join(err, n.dual(number, index))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -337,6 +367,11 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 		p, err := l.pod(n, i, address, gateway)
 		if err != nil {
 			return nil, err
+		}
+		if settings.Dual {
+			if err := p.dual(n, number, i, index); err != nil {
+				return nil, err
+			}
 		}
 		n.Pods = append(n.Pods, p)
 		if err := p.congestion(settings.Congestion); err != nil {
@@ -381,7 +416,10 @@ func (l *Lab) pod(n *Node, index int, address, gateway netip.Addr) (*Pod, error)
 	if n.cluster.scattered {
 		bits = 32
 	}
-	err = errors.Join(Join(p.Namespace, "eth0", netip.PrefixFrom(address, bits).String(), n.Namespace, link, ""), n.Master(link, "cni0"))
+	if len(n.cluster.Ranges) > 1 {
+		err = noDAD(p.Namespace)
+	}
+	err = errors.Join(err, Join(p.Namespace, "eth0", netip.PrefixFrom(address, bits).String(), n.Namespace, link, ""), n.Master(link, "cni0"))
 	if n.cluster.scattered {
 		err = errors.Join(err, p.Route(gateway.String()+"/32", "", "eth0"), n.Route(address.String()+"/32", "", "cni0"))
 	}
@@ -390,13 +428,65 @@ func (l *Lab) pod(n *Node, index int, address, gateway netip.Addr) (*Pod, error)
 
 // ranges are those of a node's pods, each of one address where it has no Range.
 func (n *Node) ranges() (all []netip.Prefix) {
-	if !n.cluster.scattered {
-		return []netip.Prefix{n.Range}
+	if n.cluster.scattered {
+		for _, p := range n.Pods {
+			all = append(all, p.alone()...)
+		}
+		return all
 	}
-	for _, p := range n.Pods {
-		all = append(all, netip.PrefixFrom(p.Address, p.Address.BitLen()))
+	if all = []netip.Prefix{n.Range}; n.Range6.IsValid() {
+		all = append(all, n.Range6)
 	}
 	return all
+}
+
+// alone are the addresses of a pod as ranges.
+func (p *Pod) alone() []netip.Prefix {
+	all := []netip.Prefix{netip.PrefixFrom(p.Address, p.Address.BitLen())}
+	if p.Address6.IsValid() {
+		all = append(all, netip.PrefixFrom(p.Address6, p.Address6.BitLen()))
+	}
+	return all
+}
+
+// node6 is a node's address of IPv6.
+func node6(number int, address netip.Addr) netip.Addr {
+	return netip.MustParseAddr(fmt.Sprintf("fd00:30:%x::%d", number, address.As4()[3]))
+}
+
+// noDAD has links of a namespace have their own addresses of IPv6 at once, without looking whether somebody else has them.
+func noDAD(n *Namespace) error {
+	return errors.Join(n.Sysctl("ipv6/conf/all/accept_dad", "0"), n.Sysctl("ipv6/conf/default/accept_dad", "0"))
+}
+
+// gateway6 is a node to its pods that have no range.
+const gateway6 = "fe80::1"
+
+// dual gives a node IPv6.
+func (n *Node) dual(number, index int) error {
+	gateway := netip.MustParsePrefix(gateway6 + "/64")
+	if !n.cluster.scattered {
+		n.Range6 = netip.MustParsePrefix(fmt.Sprintf("fd00:10:%x:%x::/64", number, index))
+		gateway = netip.PrefixFrom(n.Range6.Addr().Next(), n.Range6.Bits())
+	}
+	return errors.Join(n.Namespace.Address("eth0", node6(number, n.Address).String()+"/64"), n.Namespace.Address("cni0", gateway.String()),
+		masquerade(n.Namespace, n.cluster.Ranges[1]))
+}
+
+// dual gives a pod IPv6.
+func (p *Pod) dual(n *Node, number, pod, index int) error {
+	gateway, bits := gateway6, 128
+	if n.cluster.scattered {
+		p.Address6 = netip.MustParseAddr(fmt.Sprintf("fd00:10:%x::%x:%x", number, pod+1, 10+index))
+	} else {
+		gateway, bits = n.Range6.Addr().Next().String(), 64
+		p.Address6 = netip.MustParseAddr(fmt.Sprintf("fd00:10:%x:%x::%x", number, index, pod+2))
+	}
+	err := p.Namespace.Address("eth0", netip.PrefixFrom(p.Address6, bits).String())
+	if n.cluster.scattered {
+		err = errors.Join(err, n.Route(p.Address6.String()+"/128", "", "cni0"))
+	}
+	return errors.Join(err, p.Route("", gateway, "eth0"))
 }
 
 // Expose has a node translate connections to an address and a TCP port to another one, as kube-proxy does for Services.
@@ -443,17 +533,21 @@ func masquerade(n *Namespace, pods netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "cni"})
+	family, source, destination := nftables.TableFamilyIPv4, uint32(12), uint32(16) // and where addresses are in the header
+	if pods.Addr().Is6() {
+		family, source, destination = nftables.TableFamilyIPv6, 8, 24
+	}
+	table := conn.AddTable(&nftables.Table{Family: family, Name: "cni"})
 	chain := conn.AddChain(&nftables.Chain{Table: table, Name: "post", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting,
 		Priority: nftables.ChainPriorityNATSource})
-	first := pods.Addr().As4()
-	mask := binaryutil.BigEndian.PutUint32(^uint32(0) << (32 - pods.Bits()))
+	first := pods.Addr().AsSlice()
+	length := uint32(len(first))
+	mask := net.CIDRMask(pods.Bits(), pods.Addr().BitLen())
 	match := func(offset uint32, op expr.CmpOp) []expr.Any {
-		return []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
-			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)},
-			&expr.Cmp{Op: op, Register: 1, Data: first[:]}}
+		return []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length)},
+			&expr.Cmp{Op: op, Register: 1, Data: first}}
 	}
-	const source, destination = 12, 16
 	for _, ops := range [][2]expr.CmpOp{{expr.CmpOpEq, expr.CmpOpNeq}, {expr.CmpOpNeq, expr.CmpOpEq}} {
 		conn.AddRule(&nftables.Rule{Table: table, Chain: chain,
 			Exprs: append(append(match(source, ops[0]), match(destination, ops[1])...), &expr.Masq{})})

@@ -187,6 +187,9 @@ func (n *Namespace) Address(name, address string) error {
 	if err != nil {
 		return err
 	}
+	if parsed.IP.To4() == nil {
+		parsed.Flags |= unix.IFA_F_NODAD // it is there at once: nobody else has it
+	}
 	if err := n.links.AddrAdd(link, parsed); err != nil {
 		return fmt.Errorf("give link %s of %s an address: %w", name, n.Name, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
@@ -22,7 +23,7 @@ func (n *Namespace) State() (string, error) {
 	}
 	for _, l := range links {
 		a := l.Attrs()
-		add("link %d %s %s mtu %d %s master %d", a.Index, a.Name, l.Type(), a.MTU, a.Flags, a.MasterIndex)
+		add("link %d %s %s mtu %d %s master %d", a.Index, a.Name, l.Type(), a.MTU, a.Flags&^net.FlagRunning, a.MasterIndex) // carriers come late
 		addresses, err := n.links.AddrList(l, netlink.FAMILY_V4)
 		if err != nil {
 			return "", err
@@ -31,20 +32,30 @@ func (n *Namespace) State() (string, error) {
 			add("address %s of %s", address.IPNet, a.Name)
 		}
 	}
-	rules, err := n.links.RuleList(netlink.FAMILY_V4)
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := n.links.RuleList(family)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range rules {
+			add("%d %s", family, r)
+		}
+		routes, err := n.links.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range routes {
+			if family == netlink.FAMILY_V6 && r.Protocol == unix.RTPROT_KERNEL {
+				continue // they come and go with links, of which each has its own
+			}
+			add("route table %d %s metric %d protocol %d", r.Table, r, r.Priority, r.Protocol)
+		}
+	}
+	addresses, err := n.Addresses6("lode")
 	if err != nil {
 		return "", err
 	}
-	for _, r := range rules {
-		add("%s", r)
-	}
-	routes, err := n.links.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return "", err
-	}
-	for _, r := range routes {
-		add("route table %d %s metric %d protocol %d", r.Table, r, r.Priority, r.Protocol)
-	}
+	lines = append(lines, addresses...)
 	filters, err := n.filters()
 	if err != nil {
 		return "", err
@@ -101,21 +112,23 @@ func (n *Namespace) filters() (lines []string, err error) {
 
 // Spoil changes something of each kind that an agent has made on a node.
 func (n *Node) Spoil() error {
-	rules, err := n.links.RuleList(netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	for _, r := range rules {
-		if r.Protocol == plan.Protocol {
-			if err := n.links.RuleDel(&r); err != nil {
-				return err
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := n.links.RuleList(family)
+		if err != nil {
+			return err
+		}
+		for _, r := range rules {
+			if r.Protocol == plan.Protocol {
+				if err := n.links.RuleDel(&r); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	stray := netlink.NewRule()
-	stray.Family, stray.Priority, stray.Table, stray.Protocol = netlink.FAMILY_V4, 3, 7472, plan.Protocol
-	if err := n.links.RuleAdd(stray); err != nil {
-		return err
+		stray := netlink.NewRule()
+		stray.Family, stray.Priority, stray.Table, stray.Protocol = family, 3, 7472, plan.Protocol
+		if err := n.links.RuleAdd(stray); err != nil {
+			return err
+		}
 	}
 	tunnel, err := n.links.LinkByName(plan.Tunnel)
 	if err != nil {
@@ -124,11 +137,13 @@ func (n *Node) Spoil() error {
 	if err := n.links.LinkSetMTU(tunnel, 1300); err != nil {
 		return err
 	}
-	_, elsewhere, _ := net.ParseCIDR("10.77.0.0/16")
-	err = n.links.RouteAdd(&netlink.Route{Table: 7472, Dst: elsewhere, LinkIndex: tunnel.Attrs().Index, Protocol: plan.Protocol,
-		Scope: netlink.SCOPE_LINK})
-	if err != nil {
-		return err
+	for _, text := range []string{"10.77.0.0/16", "fd00:77::/48"} {
+		_, elsewhere, _ := net.ParseCIDR(text)
+		err = n.links.RouteAdd(&netlink.Route{Table: 7472, Dst: elsewhere, LinkIndex: tunnel.Attrs().Index, Protocol: plan.Protocol,
+			Scope: netlink.SCOPE_LINK})
+		if err != nil {
+			return err
+		}
 	}
 	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
 	if err != nil {

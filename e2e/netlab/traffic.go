@@ -166,22 +166,27 @@ func ask(conn net.Conn, content []byte) (seen string, err error) {
 
 // Ping sends an echo request of some size by ICMP, and waits for the answer.
 func Ping(from *Namespace, to netip.Addr, size int) error {
+	network, anywhere, request, answer := "ip4:icmp", "0.0.0.0", byte(8), byte(0)
+	if to.Is6() {
+		network, anywhere, request, answer = "ip6:ipv6-icmp", "::", 128, 129
+	}
 	var conn net.PacketConn
 	err := from.In(func() (err error) {
-		conn, err = (&net.ListenConfig{}).ListenPacket(context.Background(), "ip4:icmp", "0.0.0.0")
+		conn, err = (&net.ListenConfig{}).ListenPacket(context.Background(), network, anywhere)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	const request, answer = 8, 0
 	message := make([]byte, 8+size)
 	for i := range message {
 		message[i] = byte(rand.Uint())
 	}
 	message[0], message[1], message[2], message[3] = request, 0, 0, 0
-	binary.BigEndian.PutUint16(message[2:], ^sum(message))
+	if to.Is4() { // the kernel does it for IPv6
+		binary.BigEndian.PutUint16(message[2:], ^sum(message))
+	}
 	if _, err := conn.WriteTo(message, &net.IPAddr{IP: to.AsSlice()}); err != nil {
 		return err
 	}

@@ -206,7 +206,7 @@ func (p *Plan) checkTranslations(s Situation, home, there, here, far, others rem
 	return nil
 }
 
-// only4 are the IPv4 ranges: no others are carried.
+// only4 are the IPv4 ranges: others are not translated, and home carries none from one remote cluster to another.
 func only4(ranges remotecluster.PodRanges) remotecluster.PodRanges {
 	return slices.DeleteFunc(slices.Clone(ranges), func(r netip.Prefix) bool { return !r.Addr().Is4() })
 }

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,6 +93,8 @@ type agent struct {
 	said map[string]string
 	// keyProblem is why the key cannot be changed, as it was said.
 	keyProblem string
+	// ipv6Problem is why IPv6 does not come through here, as it was said.
+	ipv6Problem string
 
 	mu    sync.Mutex
 	lanes map[string]lane.Lane // only Run changes it
@@ -141,6 +145,9 @@ func Run(ctx context.Context, settings Settings) error {
 		if a.site != nil && time.Since(reported) >= often {
 			report := a.report()
 			a.say(ctx, report)
+			if done != nil { // else it has no links yet
+				a.sayIPv6(ctx)
+			}
 			a.Report(report)
 			a.rotate(ctx)
 			reported = time.Now()
@@ -205,6 +212,34 @@ func (a *agent) say(ctx context.Context, report *Report) {
 		}
 	}
 	a.said = said
+}
+
+// sayIPv6 has the log say why IPv6 does not come through, where ranges of it are named and this node is in the way, when that changes.
+func (a *agent) sayIPv6(ctx context.Context) {
+	problem := ""
+	for _, r := range a.site.Remotes {
+		switch named := slices.ContainsFunc(r.All(), func(one netip.Prefix) bool { return one.Addr().Is6() }); {
+		case !named || a.site.Node(a.Self) == nil:
+		case !plan.CarriesIPv6(a.mtu, r):
+			problem = fmt.Sprintf("to cluster %s the networks on the way carry %d bytes in one piece, and IPv6 needs 1280: give them a larger MTU",
+				r.Name, plan.LaneMTU(a.mtu, r))
+		case !apply.HasIPv6():
+			problem = "it is switched off on this node: set net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.default.disable_ipv6 to 0, and " +
+				"restart this pod"
+		case !forwardsIPv6():
+			problem = "this node does not forward it: set net.ipv6.conf.all.forwarding to 1"
+		}
+	}
+	if problem != "" && problem != a.ipv6Problem {
+		klog.FromContext(ctx).Info("IPv6 does not come through here", "reason", problem)
+	}
+	a.ipv6Problem = problem
+}
+
+// forwardsIPv6 says whether the node forwards IPv6, as far as that can be read.
+func forwardsIPv6() bool {
+	value, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/forwarding")
+	return err != nil || strings.TrimSpace(string(value)) != "0"
 }
 
 // sameDevices says that packets may come by the same links.
@@ -368,6 +403,7 @@ func (a *agent) keepLanes(ctx context.Context) error {
 		}
 		a.lanes[name].Limit(r.Limit)
 		a.lanes[name].Translate(r.Translations)
+		a.lanes[name].IPv6(plan.CarriesIPv6(a.mtu, r))
 		a.lanes[name].Set(peers)
 		a.lanes[name].Carry(plan.WireGuard(in, r, a.WireGuardPort))
 	}

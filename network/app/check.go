@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/path"
 )
 
@@ -21,6 +22,11 @@ func newAnswer() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := path.Serve(cmd.Context(), netip.AddrPortFrom(netip.IPv4Unspecified(), path.Port)); err != nil {
 				return err
+			}
+			if lane.HasIPv6() {
+				if err := path.Serve(cmd.Context(), netip.AddrPortFrom(netip.IPv6Unspecified(), path.Port)); err != nil {
+					return err
+				}
 			}
 			<-cmd.Context().Done()
 			return nil

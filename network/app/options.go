@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,8 +91,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.State, "state", o.State, stateHelp)
 	flags.DurationVar(&o.KeyAge, "key-age", o.KeyAge, "how old the key of a gateway may be before it makes another one, at least 1h; "+
 		"0: any age")
-	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "IPv4 ranges of which pods of this cluster have their addresses, where its "+
-		"network does not take these from the podCIDRs of nodes, which are not looked at then; all nodes have to have the same")
+	flags.StringSliceVar(&o.PodCIDRs, "pod-cidrs", o.PodCIDRs, "ranges of IPv4 or IPv6 of which pods of this cluster have their addresses, "+
+		"where its network does not take these from the podCIDRs of nodes, which are not looked at then; all nodes have to have the same")
 	flags.StringVar(&o.Listen, "listen", o.Listen, "address at which a gateway is dialed by those of other clusters; empty: it only dials")
 	flags.IntVar(&o.WireGuard, "wireguard-port", o.WireGuard, "UDP port at which a gateway listens for WireGuard of another cluster whose "+
 		"carrier that is, and those after it where several dial; 0: it has no WireGuard")
@@ -136,11 +137,6 @@ func (o *Options) podRanges() ([]netip.Prefix, error) {
 	ranges, err := remotecluster.ParsePodRanges(o.PodCIDRs)
 	if err == nil {
 		err = ranges.Disjoint()
-	}
-	for _, one := range ranges {
-		if err == nil && !one.Addr().Is4() {
-			err = fmt.Errorf("%s is not an IPv4 range: only IPv4 is carried", one)
-		}
 	}
 	return ranges, err
 }
@@ -195,13 +191,15 @@ func (o *Options) Run(ctx context.Context) error {
 // probeOptions are the flags of a pod that probes.
 type probeOptions struct {
 	access
-	Name, Node, Address string
-	HTTPAddress         string
-	Logs                *logsapi.LoggingConfiguration
+	Name, Node  string
+	Addresses   []string
+	HTTPAddress string
+	Logs        *logsapi.LoggingConfiguration
 }
 
 func newProbeOptions() *probeOptions {
-	return &probeOptions{access: newAccess(), Name: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"), Address: os.Getenv("POD_IP"),
+	addresses := strings.FieldsFunc(os.Getenv("POD_IPS"), func(r rune) bool { return r == ',' })
+	return &probeOptions{access: newAccess(), Name: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"), Addresses: addresses,
 		HTTPAddress: ":8081", Logs: logsapi.NewLoggingConfiguration()}
 }
 
@@ -209,7 +207,8 @@ func (o *probeOptions) addFlags(flags *pflag.FlagSet) {
 	o.access.addFlags(flags)
 	flags.StringVar(&o.Name, "pod", o.Name, "name of this pod; default: the variable POD_NAME")
 	flags.StringVar(&o.Node, "node", o.Node, "name of its node; default: the variable NODE_NAME")
-	flags.StringVar(&o.Address, "address", o.Address, "address of this pod; default: the variable POD_IP")
+	flags.StringSliceVar(&o.Addresses, "address", o.Addresses, "address of this pod, or one of IPv4 and one of IPv6; default: the variable "+
+		"POD_IPS")
 	flags.StringVar(&o.HTTPAddress, "http-address", o.HTTPAddress, "address that serves /healthz, /readyz and /metrics; empty: none")
 	logsapi.AddFlags(o.Logs, flags)
 }
@@ -222,10 +221,23 @@ func (o *probeOptions) validate() error {
 	if o.Node == "" {
 		errs = append(errs, errors.New("--node is missing: give the name of its node"))
 	}
-	if address, err := netip.ParseAddr(o.Address); err != nil || !address.Is4() {
-		errs = append(errs, fmt.Errorf("--address=%q is not an IPv4 address: give that of this pod", o.Address))
+	_, err := o.addresses()
+	return errors.Join(append(errs, err)...)
+}
+
+// addresses are those of the pod, as they were given.
+func (o *probeOptions) addresses() (all []netip.Addr, err error) {
+	for _, text := range o.Addresses {
+		address, err := netip.ParseAddr(text)
+		if err != nil || address.Is4In6() || address.Zone() != "" {
+			return nil, fmt.Errorf("--address=%q is no address: give that of this pod", text)
+		}
+		all = append(all, address)
 	}
-	return errors.Join(errs...)
+	if len(all) == 0 || len(all) > 2 || len(all) == 2 && all[0].Is4() == all[1].Is4() {
+		return nil, errors.New("--address: give the address of this pod, or one of IPv4 and one of IPv6")
+	}
+	return all, nil
 }
 
 func (o *probeOptions) run(ctx context.Context) error {
@@ -245,6 +257,10 @@ func (o *probeOptions) run(ctx context.Context) error {
 	if o.Tenants {
 		within = ""
 	}
-	return path.Run(ctx, path.Settings{Name: o.Name, Node: o.Node, Address: netip.MustParseAddr(o.Address), Namespace: within, Config: config,
-		Metrics: metrics, Ready: probes.Ready})
+	addresses, err := o.addresses()
+	if err != nil {
+		return err
+	}
+	return path.Run(ctx, path.Settings{Name: o.Name, Node: o.Node, Addresses: addresses, Namespace: within, Config: config, Metrics: metrics,
+		Ready: probes.Ready})
 }

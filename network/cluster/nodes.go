@@ -14,14 +14,14 @@ import (
 
 // partaking are the nodes that take part, sorted by name, and why others do not: of two nodes that claim the same addresses only one is
 // there, and one that is wrong must not part the clusters. It is the one that is ready, or the older one. IgnoreCIDRs: the podCIDRs of
-// nodes say nothing of pods.
-func partaking(nodes []*corev1.Node, ignoreCIDRs bool) (part []site.Node, left []string) {
+// nodes say nothing of pods; ipv6: those of IPv6 count, too.
+func partaking(nodes []*corev1.Node, ignoreCIDRs, ipv6 bool) (part []site.Node, left []string) {
 	nodes = slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	var all claims
 	for _, n := range nodes {
-		told, ok := nodeOf(n, ignoreCIDRs)
+		told, ok := nodeOf(n, ignoreCIDRs, ipv6)
 		if !ok {
 			continue
 		}
@@ -110,7 +110,12 @@ func (c *claims) find(one netip.Prefix) int {
 }
 
 // short is an address, or a range.
-func short(one netip.Prefix) string { return strings.TrimSuffix(one.String(), "/32") }
+func short(one netip.Prefix) string {
+	if one.IsSingleIP() {
+		return one.Addr().String()
+	}
+	return one.String()
+}
 
 // leftOut says which nodes take no part, empty if all do.
 func leftOut(left []string) (text string) {

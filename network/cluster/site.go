@@ -73,8 +73,8 @@ func KeyOf(link *networkv1alpha1.NetworkLink) Key { return Key{link.Namespace, l
 func Make(o Observation) (*site.Site, map[Key]Verdict) {
 	s := &site.Site{PodRanges: o.PodRanges}
 	var left []string
-	s.Nodes, left = partaking(o.Nodes, len(o.PodRanges) > 0)
-	ranges := len(o.PodRanges) > 0 || slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return len(n.Pods) > 0 })
+	s.Nodes, left = partaking(o.Nodes, len(o.PodRanges) > 0, asksForIPv6(o))
+	have := families(s)
 	away := virtual(o.Nodes)
 	verdicts := map[Key]Verdict{}
 	// Of two that cannot be both the older one is.
@@ -85,26 +85,36 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 		if link.Namespace != o.Namespace && (!strings.HasPrefix(link.Namespace, keys.TenantPrefix) || link.Name != keys.Home) {
 			continue // nobody reads what is elsewhere
 		}
-		remote, verdict := remoteOf(o, link, away)
+		remote, verdict := remoteOf(o, link, away, have)
 		switch {
 		case verdict.Reason != "":
 		case !slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return n.Gateway }):
 			continue // there is nobody who could say so: home's condition NetworkReady does
-		case !ranges:
-			verdict = Verdict{Reason: "NoPodCIDRs", Message: "no node of this cluster has IPv4 podCIDRs in its spec, so nobody knows which " +
+		case have == family{}:
+			verdict = Verdict{Reason: "NoPodCIDRs", Message: "no node of this cluster has podCIDRs in its spec, so nobody knows which " +
 				"node a pod's address belongs to: say of which ranges pods here have addresses, by --pod-cidrs of the DaemonSet " +
 				"lodestone-network"}
 		case len(remote.Gateways) == 0:
 			verdict = Verdict{Accepted: true, Reason: "Waiting", Message: "the other cluster has named no gateway yet"}
 		default:
-			candidate := *s
-			candidate.Remotes = append(slices.Clone(s.Remotes), remote)
-			if err := candidate.Validate(); err != nil {
+			candidate, err := with(s, remote)
+			if err == nil {
+				err = apartFromNodes(o.Nodes, remote)
+			}
+			without := ""
+			if err != nil { // IPv4 goes on where only what is of IPv6 cannot be
+				ipv4 := narrowed(remote, family{ipv4: true})
+				if only, left := with(s, ipv4); left == nil && len(ipv4.Ranges) > 0 {
+					without = "; nothing of IPv6 is carried: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+					candidate, remote, err = only, ipv4, nil
+				}
+			}
+			if err != nil {
 				verdict = Verdict{Reason: "Unusable", Message: strings.ReplaceAll(err.Error(), "\n", "; ")}
 				break
 			}
-			message := "this cluster takes part" + translated(remote.Translations) + carrier(&remote)
-			s, verdict = &candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
+			message := "this cluster takes part" + without + translated(remote.Translations) + carrier(&remote)
+			s, verdict = candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
 			if link.Namespace != o.Namespace {
 				verdict.Transit = addBehind(s, o.Homes[remote.Name], link)
 			}
@@ -119,6 +129,13 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 		s.Nodes = withPods(s, o.Pods)
 	}
 	return s, verdicts
+}
+
+// with is a Site with another cluster; an error says why that cannot be.
+func with(s *site.Site, remote site.Remote) (*site.Site, error) {
+	candidate := *s
+	candidate.Remotes = append(slices.Clone(s.Remotes), remote)
+	return &candidate, candidate.Validate()
 }
 
 // virtual are the nodes that stand for other clusters, and the names of these.
@@ -138,8 +155,8 @@ func stands(n *corev1.Node) bool {
 }
 
 // nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not. IgnoreCIDRs: its
-// podCIDRs say nothing of pods.
-func nodeOf(n *corev1.Node, ignoreCIDRs bool) (told site.Node, ok bool) {
+// podCIDRs say nothing of pods. Of IPv6 they are only looked at where somebody asks for it.
+func nodeOf(n *corev1.Node, ignoreCIDRs, ipv6 bool) (told site.Node, ok bool) {
 	if stands(n) {
 		return site.Node{}, false
 	}
@@ -156,7 +173,7 @@ func nodeOf(n *corev1.Node, ignoreCIDRs bool) (told site.Node, ok bool) {
 		texts = []string{n.Spec.PodCIDR}
 	}
 	for _, text := range texts {
-		if prefix, err := netip.ParsePrefix(text); err == nil && prefix.Addr().Is4() {
+		if prefix, err := netip.ParsePrefix(text); err == nil && (prefix.Addr().Is4() || ipv6 && usable(text)) {
 			told.Pods = append(told.Pods, prefix)
 		}
 	}
@@ -186,7 +203,7 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 
 // remoteOf returns the other cluster of a link; a verdict with a reason says why there is none. Pods on nodes that stand for other clusters
 // are none of this one.
-func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string) (site.Remote, Verdict) {
+func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string, have family) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
 	selects := func(n *corev1.Namespace) bool { return remotecluster.MayReach(n, remote.Name) }
 	texts, where, limit := link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
@@ -205,15 +222,19 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 		}
 	}
 	ranges, err := remotecluster.ParsePodRanges(texts)
-	ranges = slices.DeleteFunc(ranges, func(one netip.Prefix) bool { return !one.Addr().Is4() })
 	if err == nil {
 		err = ranges.Disjoint()
 	}
+	// Nobody here reaches addresses of a family that pods here have not.
+	common := slices.DeleteFunc(slices.Clone(ranges), func(one netip.Prefix) bool { return have != family{} && !have.has(one.Addr()) })
 	switch {
 	case err != nil:
 		return remote, Verdict{Reason: "Unusable", Message: where + ": " + err.Error()}
 	case len(ranges) == 0:
-		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no IPv4 ranges of pods of the other cluster"}
+		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names no ranges of pods of the other cluster"}
+	case len(common) == 0:
+		return remote, Verdict{Reason: "NoPodCIDRs", Message: where + " names only ranges of " + have.other() + ", and pods of this cluster " +
+			"have no addresses of that"}
 	case o.Service.IsValid() && ranges.Has(o.Service):
 		return remote, Verdict{Reason: "Unusable", Message: fmt.Sprintf("%s has addresses of Services of this cluster, such as %s: have pods of "+
 			"the other cluster reached by a range of their own, by podTranslations or homePodTranslations of the RemoteCluster", where, o.Service)}
@@ -221,7 +242,7 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	if remote.Translations, err = remotecluster.ParseTranslations(link.Spec.PodTranslations); err != nil {
 		return site.Remote{Name: remote.Name}, Verdict{Reason: "Unusable", Message: "spec.podTranslations: " + err.Error()}
 	}
-	if remote.Ranges = ranges; limit != nil {
+	if remote.Ranges = common; limit != nil {
 		remote.Limit = limit.Value()
 	}
 	if link.Spec.Carrier == networkv1alpha1.WireGuard {
@@ -260,7 +281,7 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	}
 	slices.SortFunc(remote.Pods, netip.Addr.Compare)
 	remote.Pods = slices.Compact(remote.Pods)
-	return remote, Verdict{}
+	return narrowed(remote, familiesOf(remote.Ranges)), Verdict{}
 }
 
 // keysOf are the keys of a gateway, as far as they are some.

@@ -219,8 +219,9 @@ func TestWhyAClusterTakesNoPart(t *testing.T) {
 	}{
 		{"its owner has not allowed it", remote, func(o *Observation) { o.Homes["h"].Spec.Network = nil }, "Refused"},
 		{"there is no such home cluster", remote, func(o *Observation) { o.Homes = nil }, "Refused"},
-		{"its owner has listed IPv6 alone", remote, func(o *Observation) { o.Homes["h"].Spec.Network.PodCIDRs = []string{"fd00::/48"} },
-			"NoPodCIDRs"},
+		{"its owner has listed IPv6 alone, which pods here have not", remote, func(o *Observation) {
+			o.Homes["h"].Spec.Network.PodCIDRs = []string{"fd00::/48"}
+		}, "NoPodCIDRs"},
 		{"the ranges are those of its own pods", remote, func(o *Observation) { o.Homes["h"].Spec.Network.PodCIDRs = []string{"10.1.0.0/16"} },
 			"Unusable"},
 		{"its pods are to be reached as a range of another length", home, func(o *Observation) {
@@ -461,4 +462,84 @@ func TestWireGuardCarriesWhereHomeSaysSo(t *testing.T) {
 	assert.Equal(t, networkv1alpha1.WireGuard, told[0].Carrier)
 	assert.Equal(t, networkv1alpha1.TLS, told[1].Carrier)
 	assert.Equal(t, "it stands by", told[1].CarrierMessage)
+}
+
+// dual is a cluster whose pods have addresses of both families, as those of the other one.
+func dual(o Observation, other string) Observation {
+	for i, n := range o.Nodes[:2] {
+		n.Spec.PodCIDRs = append(n.Spec.PodCIDRs, []string{"fd00:1:0:1::/64", "fd00:1:0:2::/64"}[i])
+	}
+	if own := o.Homes["h"]; own != nil {
+		own.Spec.Network.PodCIDRs = append(own.Spec.Network.PodCIDRs[:1], other)
+	} else {
+		o.Links[0].Spec.PodCIDRs = append(o.Links[0].Spec.PodCIDRs, other)
+	}
+	o.Pods[0].Addresses = append(o.Pods[0].Addresses, netip.MustParseAddr("fd00:1:0:1::5"))
+	return o
+}
+
+func TestIPv6IsCarriedWherePodsOfBothClustersHaveIt(t *testing.T) {
+	for name, of := range map[string]func() Observation{"home": home, "a remote cluster": remote} {
+		t.Run(name, func(t *testing.T) {
+			o := dual(of(), "fd00:2::/48")
+			s, verdicts := Make(o)
+			require.Len(t, s.Remotes, 1)
+			require.NoError(t, s.Validate())
+			assert.Equal(t, "this cluster takes part", verdicts[KeyOf(o.Links[0])].Message)
+			assert.Contains(t, s.Remotes[0].Ranges, netip.MustParsePrefix("fd00:2::/48"))
+			assert.Contains(t, s.Remotes[0].Pods, netip.MustParseAddr("fd00:1:0:1::5"))
+			assert.Contains(t, s.Nodes[0].Pods, netip.MustParsePrefix("fd00:1:0:1::/64"))
+			verdict := verdicts[KeyOf(o.Links[0])]
+			assert.Contains(t, statusOf(o.Links[0], verdict, networkv1alpha1.GatewayStatus{}, nil).PodCIDRs, "fd00:2::/48")
+
+			o.PodRanges = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/48")}
+			o.Pods[0].Node = "node-1"
+			s, _ = Make(o)
+			assert.Contains(t, s.Nodes[0].Pods, netip.MustParsePrefix("fd00:1:0:1::5/128"), "the way to each pod")
+
+			o = dual(of(), "fd00:2::/48")
+			for _, n := range o.Nodes {
+				n.Spec.PodCIDRs = n.Spec.PodCIDRs[:1]
+			}
+			s, _ = Make(o)
+			assert.NotContains(t, s.Remotes[0].Ranges, netip.MustParsePrefix("fd00:2::/48"), "pods here have none")
+			assert.NotContains(t, s.Remotes[0].Pods, netip.MustParseAddr("fd00:1:0:1::5"))
+
+			o = dual(of(), "10.77.0.0/16")
+			s, _ = Make(o)
+			assert.Len(t, s.Nodes[0].Pods, 1, "nobody looks at what nodes have of IPv6 where none is asked for")
+			assert.NotContains(t, s.Remotes[0].Pods, netip.MustParseAddr("fd00:1:0:1::5"))
+		})
+	}
+	o := dual(home(), "fd00:2::/48")
+	o.Links[0].Spec.PodCIDRs = []string{"fd00:2::/48"}
+	s, _ := Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, addresses("fd00:1:0:1::5"), s.Remotes[0].Pods, "IPv6 alone")
+	for _, n := range o.Nodes {
+		n.Spec.PodCIDRs = n.Spec.PodCIDRs[:1]
+	}
+	_, verdicts := Make(o)
+	assert.Contains(t, verdicts[KeyOf(o.Links[0])].Message, "names only ranges of IPv6, and pods of this cluster have no addresses of that")
+}
+
+func TestRangesOfIPv6ThatOverlapPartNothingByIPv4(t *testing.T) {
+	o := dual(home(), "fd00:1::/48")
+	s, verdicts := Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, s.Remotes[0].Ranges)
+	assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), s.Remotes[0].Pods)
+	verdict := verdicts[KeyOf(o.Links[0])]
+	assert.True(t, verdict.Accepted)
+	assert.Contains(t, verdict.Message, "this cluster takes part; nothing of IPv6 is carried: the range fd00:1::/48 of cluster west overlaps "+
+		"with fd00:1:0:1::/64 of the pods of node node-1")
+	assert.Len(t, verdict.Ranges, 1)
+
+	o = dual(home(), "fd00:2::/48")
+	o.Nodes[1].Status.Addresses = append(o.Nodes[1].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd00:2::99"})
+	s, verdicts = Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, s.Remotes[0].Ranges)
+	assert.Contains(t, verdicts[KeyOf(o.Links[0])].Message, "nothing of IPv6 is carried: ranges of cluster west have the address fd00:2::99 "+
+		"of node node-2")
 }

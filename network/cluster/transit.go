@@ -178,7 +178,7 @@ func passing(o Observation, away map[string]string, r *site.Remote, to string) (
 			continue
 		}
 		for _, address := range p.Addresses {
-			if remotecluster.PodRanges(r.Ranges).Has(address) {
+			if address.Is4() && remotecluster.PodRanges(r.Ranges).Has(address) { // the other one is told of no ranges of IPv6
 				addresses = append(addresses, address)
 			}
 		}

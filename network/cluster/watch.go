@@ -48,9 +48,11 @@ type Watch struct {
 	mu sync.Mutex
 	// pods and namespaces are nil until the node is a gateway.
 	pods, namespaces cache.SharedIndexInformer
-	next             time.Time
-	last             *site.Site
-	verdicts         map[Key]Verdict
+	// ipv6: ranges of IPv6 are asked for.
+	ipv6     bool
+	next     time.Time
+	last     *site.Site
+	verdicts map[Key]Verdict
 }
 
 // NewWatch begins to watch, until ctx ends. Tenants says that there may be home clusters, whose links are in their tenant namespaces.
@@ -120,7 +122,9 @@ func (w *Watch) Told() (*site.Site, bool, error) {
 	}
 	w.changed.Store(false)
 	w.next = time.Now().Add(settle)
-	s, verdicts := Make(w.observe())
+	o := w.observe()
+	w.ipv6 = asksForIPv6(o)
+	s, verdicts := Make(o)
 	if self := s.Node(w.self); self != nil && self.Gateway && w.pods == nil {
 		// All other nodes need no pods.
 		if err := w.watchPods(); err != nil {
@@ -192,7 +196,7 @@ func podOf(p *corev1.Pod) (pod Pod, ok bool) {
 	pod = Pod{Namespace: p.Namespace, Node: p.Spec.NodeName, Probe: p.Labels["app.kubernetes.io/component"] == ProbeComponent,
 		Created: p.CreationTimestamp.Time}
 	for _, ip := range p.Status.PodIPs {
-		if address, err := netip.ParseAddr(ip.IP); err == nil && address.Is4() {
+		if address, err := netip.ParseAddr(ip.IP); err == nil && !address.Is4In6() && address.Zone() == "" {
 			pod.Addresses = append(pod.Addresses, address)
 		}
 	}
@@ -215,8 +219,11 @@ func (w *Watch) Node(name string) *corev1.Node { return controller.Get[corev1.No
 
 // Gateways are the names of all nodes that are gateways.
 func (w *Watch) Gateways() map[string]bool {
+	w.mu.Lock()
+	ipv6 := w.ipv6
+	w.mu.Unlock()
 	names := map[string]bool{}
-	part, _ := partaking(controller.All[corev1.Node](w.nodes), len(w.podRanges) > 0)
+	part, _ := partaking(controller.All[corev1.Node](w.nodes), len(w.podRanges) > 0, ipv6)
 	for _, n := range part {
 		if n.Gateway {
 			names[n.Name] = true

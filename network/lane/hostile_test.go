@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -67,6 +68,71 @@ func TestOnlyIPv4ComesOutOfALane(t *testing.T) {
 	links, err := b.Addresses6("lane0")
 	require.NoError(t, err)
 	assert.Empty(t, links, "the node is not reached by its lane")
+}
+
+func TestOnlyWhatIsBetweenPodsComesOutOfALaneByIPv6(t *testing.T) {
+	a, b := pair(t)
+	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
+	a.trunk.IPv6(true)
+	require.NoError(t, a.Address("lane0", "fd00::1/64"))
+	require.NoError(t, a.Address("lane0", "fe80::1/64"))
+	heard, err := a.ListenPacket("[::]:9001")
+	require.NoError(t, err)
+	defer heard.Close()
+	send := func(packets ...[]byte) (text string) {
+		end, err := lane.SendPackets(t.Context(), b.server, "192.0.2.1:7473", a.key, packets)
+		require.NoError(t, err)
+		defer end()
+		buffer := make([]byte, 100)
+		require.NoError(t, heard.SetReadDeadline(time.Now().Add(5*time.Second)))
+		n, err := heard.Read(buffer)
+		require.NoError(t, err)
+		return string(buffer[:n])
+	}
+	from, to := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
+	last := datagram(from, to, 9001, "right")
+	// hidden has options of some kind, which say nothing, before what is in a packet.
+	hidden := func(kind byte) []byte {
+		packet := datagram(from, to, 9001, "hidden")
+		next := packet[10+6]
+		packet[10+5] += 8
+		packet[10+6] = kind
+		return append(append(append([]byte{}, packet[:50]...), next, 0, 1, 4, 0, 0, 0, 0), packet[50:]...)
+	}
+	require.Equal(t, "right", send(last), "and so that any other is heard that comes before it")
+	for name, packet := range map[string][]byte{
+		"from a neighbour":            datagram(netip.MustParseAddr("fe80::2"), to, 9001, "x"),
+		"to a neighbour":              datagram(from, netip.MustParseAddr("fe80::1"), 9001, "x"),
+		"to all":                      datagram(from, netip.MustParseAddr("ff02::1"), 9001, "x"),
+		"orders to all on the way":    hidden(0),
+		"options for the destination": hidden(60),
+	} {
+		dropped := a.trunk.Status()[0].Dropped
+		assert.Equal(t, "right", send(packet, last), name)
+		assert.Greater(t, a.trunk.Status()[0].Dropped, dropped, name)
+	}
+	// The kernel itself says things to neighbours: nothing of it leaves.
+	b.trunk.IPv6(true)
+	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
+	awaitUp(t, true, a.trunk, b.trunk)
+	require.NoError(t, b.Address("lane0", "fe80::2/64"))
+	received := a.trunk.Status()[0].Received
+	var index int
+	require.NoError(t, b.In(func() error {
+		link, err := net.InterfaceByName("lane0")
+		if err == nil {
+			index = link.Index
+		}
+		return err
+	}))
+	conn, err := b.Dial("udp", "", fmt.Sprintf("[ff02::1%%%d]:9001", index))
+	require.NoError(t, err)
+	defer conn.Close()
+	for range 3 {
+		_, err = conn.Write([]byte("to all"))
+		require.NoError(t, err)
+	}
+	assert.Never(t, func() bool { return a.trunk.Status()[0].Received != received }, 300*time.Millisecond, 50*time.Millisecond)
 }
 
 func TestOneSourceDoesNotKeepGatewaysOut(t *testing.T) {

@@ -27,6 +27,8 @@ type Lane interface {
 	// Translate says by which addresses the other cluster reaches pods here, where their own are those of pods there, too: on this side
 	// of the lane packets have the pods' own addresses, and on the other one those. What would be taken for another pod's is lost.
 	Translate(pods remotecluster.Translations)
+	// IPv6 says whether the lane carries that, too; until it is called it does not. Addresses of IPv6 are not translated.
+	IPv6(carried bool)
 	// Up says whether packets are known to arrive on the other side, and those from there here. Changed receives
 	// something after Up may have changed.
 	Up() bool

@@ -35,8 +35,8 @@ const (
 // opposite place of the packet that it speaks of.
 func translate(packet []byte, place int, to func(netip.Addr) (netip.Addr, bool)) bool {
 	ip := packet[vnetHeader:]
-	if len(ip) > 0 && ip[0]>>4 != 4 {
-		return false // routes lead nothing else here
+	if len(ip) > 0 && ip[0]>>4 == 6 {
+		return true // only addresses of IPv4 are translated
 	}
 	content, ok := split(ip)
 	if !ok {

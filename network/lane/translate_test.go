@@ -197,7 +197,7 @@ func TestWhatWouldBeTakenForAnotherIsDropped(t *testing.T) {
 	assert.True(t, outgoing(packet("10.77.0.1", "100.66.1.2"), pods), "what is in no range stays as it is")
 	for name, broken := range map[string][]byte{
 		"nothing": nil, "one byte": {0x45},
-		"IPv6":                            append([]byte{0x60}, make([]byte, 60)...),
+		"neither IPv4 nor IPv6":           append([]byte{0x50}, make([]byte, 60)...),
 		"a header that is cut":            packet("10.244.3.4", "10.1.1.1")[vnetHeader:][:19],
 		"a header longer than the packet": append([]byte{0x4f}, make([]byte, 30)...),
 		"a header that is too short":      append([]byte{0x41}, make([]byte, 30)...),
@@ -205,6 +205,9 @@ func TestWhatWouldBeTakenForAnotherIsDropped(t *testing.T) {
 		assert.False(t, outgoing(append(make([]byte, vnetHeader), broken...), pods), name)
 		assert.False(t, incoming(append(make([]byte, vnetHeader), broken...), pods), name)
 	}
+	ipv6 := append(make([]byte, vnetHeader+1), make([]byte, 60)...)
+	ipv6[vnetHeader] = 0x60
+	assert.True(t, outgoing(ipv6, pods) && incoming(ipv6, pods), "IPv6 stays as it is")
 	bad := append(make([]byte, vnetHeader), packetOf(unix.IPPROTO_ICMP, "10.244.3.4", "100.66.1.2",
 		append([]byte{3, 3, 0, 0, 0, 0, 0, 0}, make([]byte, 40)...), nil)...)
 	assert.False(t, outgoing(bad, pods), "an error that speaks of no packet")

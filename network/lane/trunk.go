@@ -24,6 +24,8 @@ type Trunk struct {
 	out, in limit
 	// translations are of addresses of pods here; nil or empty: none. They are replaced as a whole.
 	translations atomic.Pointer[remotecluster.Translations]
+	// ipv6: that is carried, too.
+	ipv6 atomic.Bool
 
 	mu    sync.Mutex
 	peers map[string]*gateway
@@ -72,6 +74,9 @@ func (t *Trunk) translated() remotecluster.Translations {
 	}
 	return nil
 }
+
+// IPv6 says whether that is carried, too.
+func (t *Trunk) IPv6(carried bool) { t.ipv6.Store(carried) }
 
 // Up says whether there is a connection that is up.
 func (t *Trunk) Up() bool { return len(*t.usable.Load()) > 0 }
@@ -215,7 +220,7 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	t.mu.Unlock()
 	err := c.run(t.update, func() []Key { return t.keys(g) }, func(packet []byte) error {
 		// What counts for the limit is what comes out, with a header for each segment.
-		if bytes, ok := judge(packet); !ok || !t.in.now(bytes) {
+		if bytes, ok := judge(packet, t.ipv6.Load()); !ok || !t.in.now(bytes) {
 			c.dropped.Add(uint64(len(packet)))
 			return nil
 		}
@@ -311,7 +316,7 @@ func (t *Trunk) carry(i int) {
 				return nil, err
 			}
 			frame := buffer[:frameHeader+n]
-			if !isIPv4(frame[frameHeader:]) {
+			if !carried(frame[frameHeader:], t.ipv6.Load()) {
 				continue // the kernel itself speaks IPv6 on each link
 			}
 			if pods := t.translated(); len(pods) > 0 && !outgoing(frame[frameHeader:], pods) {

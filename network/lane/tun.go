@@ -16,7 +16,7 @@ const (
 	packetLimit = vnetHeader + 1<<16
 	vnetHeader  = 10
 	// offloads says that checksums may be missing, and TCP need not be cut.
-	offloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4
+	offloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6
 )
 
 // queue is one of the queues of a TUN device. The kernel puts all packets of a connection into the same.

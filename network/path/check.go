@@ -35,6 +35,9 @@ func try(ctx context.Context, one pathcheck.Result, own, to netip.Addr) pathchec
 		what = fmt.Sprintf("TCP connections with %d bytes", one.Bytes)
 		ask = func() (netip.Addr, error) { return AskTCP(ctx, at, sent) }
 	}
+	if to.Is6() {
+		what += " by IPv6"
+	}
 	began := time.Now()
 	if one.Problem = judge(what, own, to, func() (netip.Addr, error) { began = time.Now(); return ask() }); one.Problem == "" {
 		one.Microseconds = max(1, time.Since(began).Microseconds())

@@ -24,11 +24,15 @@ const patience = 2 * time.Second
 // Serve answers until ctx ends: by UDP with the address that a packet came from, the end of a line, and what was in it; by TCP with that
 // address, in a line, and then with what comes.
 func Serve(ctx context.Context, at netip.AddrPort) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", at.String())
+	family := "4"
+	if at.Addr().Is6() {
+		family = "6"
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp"+family, at.String())
 	if err != nil {
 		return fmt.Errorf("answer probes by TCP: %w", err)
 	}
-	packets, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	packets, err := net.ListenUDP("udp"+family, net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return errors.Join(fmt.Errorf("answer probes by UDP: %w", err), listener.Close())
 	}
@@ -89,7 +93,7 @@ func serveUDP(packets *net.UDPConn) {
 
 var (
 	errOther     = errors.New("what came back is not what was sent")
-	errNoAddress = errors.New("what came back does not begin with the IPv4 address of who sent it")
+	errNoAddress = errors.New("what came back does not begin with the address of who sent it")
 )
 
 // lineLimit bounds what is read of an answer for an address and the end of its line. The other side is in the hands of somebody else, and
@@ -99,7 +103,7 @@ const lineLimit = 64
 // seenIn is the address that an answer begins with.
 func seenIn(line string) (netip.Addr, error) {
 	address, err := netip.ParseAddr(strings.TrimSpace(line))
-	if err != nil || len(line) > lineLimit || !address.Is4() {
+	if err != nil || len(line) > lineLimit || address.Is4In6() || address.Zone() != "" {
 		return netip.Addr{}, errNoAddress
 	}
 	return address, nil
@@ -107,7 +111,7 @@ func seenIn(line string) (netip.Addr, error) {
 
 // AskUDP sends one packet and returns the address that it was seen to come from.
 func AskUDP(to netip.AddrPort, content []byte) (seen netip.Addr, err error) {
-	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(to))
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return seen, err
 	}
@@ -140,7 +144,7 @@ func ask(conn *net.UDPConn, content []byte) (seen netip.Addr, err error) {
 
 // AskTCP has a connection's content come back and returns the address that it was seen to come from.
 func AskTCP(ctx context.Context, to netip.AddrPort, content []byte) (seen netip.Addr, err error) {
-	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp4", to.String())
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return seen, err
 	}

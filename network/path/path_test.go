@@ -1,6 +1,7 @@
 package path
 
 import (
+	"context"
 	"net/netip"
 	"testing"
 	"time"
@@ -82,10 +83,10 @@ func TestATranslatedSourceIsSaid(t *testing.T) {
 
 func TestOnlyPodsOfRangesThatCountAreProbed(t *testing.T) {
 	link := &networkv1alpha1.NetworkLink{
-		Spec: networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.2.0.1", "192.0.2.1", "127.0.0.1", "x", "fd00::1"}},
+		Spec: networkv1alpha1.NetworkLinkSpec{Probes: []string{"10.2.0.1", "192.0.2.1", "127.0.0.1", "x", "fd00::1", "fd01::1"}},
 		Status: networkv1alpha1.NetworkLinkStatus{PodCIDRs: []string{"10.2.0.0/16", "fd00::/48"},
 			Conditions: []metav1.Condition{{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue}}}}
-	assert.Equal(t, []netip.Addr{netip.MustParseAddr("10.2.0.1")}, Targets(link))
+	assert.Equal(t, []netip.Addr{netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("fd00::1")}, Targets(link))
 	link.Status.Conditions[0].Status = metav1.ConditionFalse
 	assert.Empty(t, Targets(link))
 }
@@ -125,4 +126,37 @@ func TestAPodIsSeenByTheAddressThatItIsReachedBy(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddr("100.64.3.4"), Seen(link, own))
 	link.Status.PodTranslations[0].ReachedAs = "x"
 	assert.Equal(t, own, Seen(link, own))
+}
+
+func TestAPodProbesEachFamilyThatItHas(t *testing.T) {
+	link := &networkv1alpha1.NetworkLink{}
+	link.Name, link.Namespace = "l", "n"
+	link.Status.Conditions = []metav1.Condition{{Type: networkv1alpha1.Accepted, Status: metav1.ConditionTrue}}
+	link.Status.PodCIDRs = []string{"10.2.0.0/16", "fd00:2::/48"}
+	link.Status.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.244.0.0/16", ReachedAs: "100.64.0.0/16"}}
+	link.Spec.Probes = []string{"10.2.0.1", "fd00:2::1", "fd00:3::1", "fe80::1%eth0"}
+	ipv4, ipv6 := netip.MustParseAddr("10.244.0.7"), netip.MustParseAddr("fd00:1::7")
+	for _, row := range []struct {
+		name string
+		own  []netip.Addr
+		from map[string]string // what is probed, and by which address this pod is seen there
+	}{
+		{"both", []netip.Addr{ipv4, ipv6}, map[string]string{"10.2.0.1": "100.64.0.7", "fd00:2::1": "fd00:1::7"}},
+		{"IPv6 first", []netip.Addr{ipv6, ipv4}, map[string]string{"10.2.0.1": "100.64.0.7", "fd00:2::1": "fd00:1::7"}},
+		{"IPv4 alone", []netip.Addr{ipv4}, map[string]string{"10.2.0.1": "100.64.0.7"}},
+		{"IPv6 alone", []netip.Addr{ipv6}, map[string]string{"fd00:2::1": "fd00:1::7"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			p := &prober{Settings: Settings{Addresses: row.own}, targets: map[netip.Addr]*running{}}
+			p.aim(ctx, []*networkv1alpha1.NetworkLink{link})
+			from := map[string]string{}
+			for address, r := range p.targets {
+				from[address.String()] = r.aimed.own.String()
+			}
+			assert.Equal(t, row.from, from)
+			assert.Len(t, p.paths(link), len(row.from))
+		})
+	}
 }

@@ -34,9 +34,9 @@ const (
 
 // Settings are what a pod that probes needs.
 type Settings struct {
-	// Name, Node and Address are its own.
+	// Name, Node and Addresses are its own: one of IPv4, or of IPv6, or of each.
 	Name, Node string
-	Address    netip.Addr
+	Addresses  []netip.Addr
 	// Namespace is that of the links to probe; empty: all.
 	Namespace string
 	Config    *rest.Config
@@ -76,8 +76,10 @@ type aimed struct {
 
 // Run answers and probes until ctx ends, and then takes its entries away.
 func Run(ctx context.Context, settings Settings) error {
-	if err := Serve(ctx, netip.AddrPortFrom(settings.Address, Port)); err != nil {
-		return err
+	for _, address := range settings.Addresses {
+		if err := Serve(ctx, netip.AddrPortFrom(address, Port)); err != nil {
+			return err
+		}
 	}
 	client, err := clients.NewNetworkLinks(settings.Config, settings.Namespace)
 	if err != nil {
@@ -133,7 +135,7 @@ func Targets(link *networkv1alpha1.NetworkLink) (addresses []netip.Addr) {
 		return nil
 	}
 	for _, text := range link.Spec.Probes {
-		if address, err := netip.ParseAddr(text); err == nil && address.Is4() && ranges.Has(address) {
+		if address, err := netip.ParseAddr(text); err == nil && !address.Is4In6() && ranges.Has(address) {
 			addresses = append(addresses, address)
 		}
 	}
@@ -159,7 +161,9 @@ func (p *prober) aim(ctx context.Context, links []*networkv1alpha1.NetworkLink) 
 	wanted := map[netip.Addr]aimed{}
 	for _, link := range links {
 		for _, address := range Targets(link) {
-			wanted[address] = aimed{link.Namespace + "/" + link.Name, Seen(link, p.Address)}
+			if own, ok := p.like(address); ok {
+				wanted[address] = aimed{link.Namespace + "/" + link.Name, Seen(link, own)}
+			}
 		}
 	}
 	for address, t := range p.targets {
@@ -178,6 +182,15 @@ func (p *prober) aim(ctx context.Context, links []*networkv1alpha1.NetworkLink) 
 	}
 }
 
+// like returns the pod's own address of the same family as another one; false: it has none.
+func (p *prober) like(other netip.Addr) (own netip.Addr, ok bool) {
+	i := slices.IndexFunc(p.Addresses, func(own netip.Addr) bool { return own.Is4() == other.Is4() })
+	if i < 0 {
+		return netip.Addr{}, false
+	}
+	return p.Addresses[i], true
+}
+
 // paths are the statuses of a link's targets.
 func (p *prober) paths(link *networkv1alpha1.NetworkLink) (paths []networkv1alpha1.PathStatus) {
 	p.mu.Lock()
@@ -194,8 +207,11 @@ func (p *prober) paths(link *networkv1alpha1.NetworkLink) (paths []networkv1alph
 func (p *prober) write(ctx context.Context, link *networkv1alpha1.NetworkLink, leaving bool) error {
 	key := link.Namespace + "/" + link.Name
 	now := time.Now()
-	own := networkv1alpha1.ProbeStatus{Name: p.Name, Node: p.Node, Address: p.Address.String(),
+	own := networkv1alpha1.ProbeStatus{Name: p.Name, Node: p.Node, Address: p.Addresses[0].String(),
 		RenewTime: metav1.NewTime(now.Truncate(time.Second)), Paths: p.paths(link)}
+	if len(p.Addresses) > 1 {
+		own.SecondAddress = p.Addresses[1].String()
+	}
 	i := slices.IndexFunc(link.Status.Probes, func(s networkv1alpha1.ProbeStatus) bool { return s.Name == p.Name })
 	if !leaving && i >= 0 && now.Sub(p.written[key]) < renewal && same(link.Status.Probes[i], own) {
 		return nil
@@ -217,9 +233,10 @@ func (p *prober) write(ctx context.Context, link *networkv1alpha1.NetworkLink, l
 
 // same says that two entries do not differ but in what is written only now and then.
 func same(a, b networkv1alpha1.ProbeStatus) bool {
-	return a.Address == b.Address && slices.EqualFunc(a.Paths, b.Paths, func(a, b networkv1alpha1.PathStatus) bool {
+	path := func(a, b networkv1alpha1.PathStatus) bool {
 		return a.Address == b.Address && a.Up == b.Up && a.Message == b.Message
-	})
+	}
+	return a.Address == b.Address && a.SecondAddress == b.SecondAddress && slices.EqualFunc(a.Paths, b.Paths, path)
 }
 
 // old says of another pod whether it left its entry in a link as it is for too long.

@@ -126,7 +126,11 @@ func (t *target) status() networkv1alpha1.PathStatus {
 	case t.problem != "":
 		s.Message = t.problem
 	case t.silent():
-		s.Message = fmt.Sprintf("small UDP packets to pod %s are not answered", t.address)
+		by := ""
+		if t.address.Is6() {
+			by = " by IPv6"
+		}
+		s.Message = fmt.Sprintf("small UDP packets%s to pod %s are not answered", by, t.address)
 	default:
 		s.Message = "not probed yet"
 	}

@@ -28,7 +28,7 @@ type Site struct {
 // Node is a node of the own cluster.
 type Node struct {
 	Name string `json:"name"`
-	// Address is that at which the other nodes reach it.
+	// Address is that at which the other nodes reach it, of IPv4: the tunnel between nodes carries both families and goes over that.
 	Address netip.Addr `json:"address"`
 	// Pods are the ranges of its pods, or the addresses of its pods where the cluster's network gives nodes no ranges.
 	Pods []netip.Prefix `json:"pods,omitempty"`
@@ -154,12 +154,22 @@ func (s *Site) Validate() error {
 	}
 	var ranges []owned
 	claim := func(prefix netip.Prefix, owner string, least int) {
-		if !prefix.IsValid() || !prefix.Addr().Is4() || prefix.Bits() < least || prefix != prefix.Masked() {
-			refuse("%s has the range %s, which is not an IPv4 range from /%d on: write it as 10.1.0.0/16", owner, prefix, least)
+		if !prefix.IsValid() || prefix.Addr().Is4In6() || prefix.Bits() < least || prefix != prefix.Masked() {
+			refuse("%s has the range %s, which is not a range from /%d on: write it as 10.1.0.0/16, or fd00:10:1::/48", owner, prefix, least)
+			return
+		}
+		if _, err := remotecluster.ParsePodRanges([]string{prefix.String()}); prefix.Addr().Is6() && err != nil {
+			refuse("%s: %w", owner, err)
 			return
 		}
 		for _, other := range ranges {
-			if other.prefix.Overlaps(prefix) && other.owner != owner {
+			if !other.prefix.Overlaps(prefix) || other.owner == owner {
+				continue
+			}
+			if prefix.Addr().Is6() {
+				refuse("the range %s of %s overlaps with %s of %s: IPv6 is not translated, so give one of the clusters another range, or leave "+
+					"IPv6 out of the ranges", prefix, owner, other.prefix, other.owner)
+			} else {
 				refuse("the range %s of %s overlaps with %s of %s: have it reached as a range of its own, by podTranslations or "+
 					"homePodTranslations of the RemoteCluster", prefix, owner, other.prefix, other.owner)
 			}
@@ -229,8 +239,8 @@ func (s *Site) Validate() error {
 			refuse("%s has the MTU %d: give one from 1280 to 65535", owner, r.MTU)
 		}
 		for _, pod := range r.Pods {
-			if !pod.Is4() {
-				refuse("the pod %s that %s may reach has no IPv4 address", pod, owner)
+			if !pod.IsValid() || pod.Is4In6() || pod.Zone() != "" {
+				refuse("the pod %s that %s may reach has no such address: write it as 10.1.0.2, or fd00:10:1::2", pod, owner)
 			}
 		}
 		errs = append(errs, r.passing()...)

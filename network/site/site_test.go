@@ -23,9 +23,18 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 			"cluster a reaches pods here as 10.1.0.0/16, which overlaps with its own range"},
 		{"the range of a cluster has a node in it", `{"nodes": [{"name": "n", "address": "10.1.2.3"}], "remotes": [{"name": "b", "ranges": ["10.1.0.0/16"], ` +
 			gateways + `}]}`, "the range 10.1.0.0/16 of cluster b overlaps with 10.1.2.3/32 of node n"},
-		{"a range with bits after its length", `{"remotes": [{"name": "a", "ranges": ["10.1.0.1/16"], ` + gateways + `}]}`, "not an IPv4 range"},
-		{"a range that is everything", `{"remotes": [{"name": "a", "ranges": ["0.0.0.0/0"], ` + gateways + `}]}`, "not an IPv4 range from /8 on"},
-		{"a range of IPv6", `{"remotes": [{"name": "a", "ranges": ["fd00::/64"], ` + gateways + `}]}`, "not an IPv4 range"},
+		{"a range with bits after its length", `{"remotes": [{"name": "a", "ranges": ["10.1.0.1/16"], ` + gateways + `}]}`, "not a range from /8 on"},
+		{"a range that is everything", `{"remotes": [{"name": "a", "ranges": ["0.0.0.0/0"], ` + gateways + `}]}`, "not a range from /8 on"},
+		{"a range that is all of IPv6", `{"remotes": [{"name": "a", "ranges": ["::/0"], ` + gateways + `}]}`, "not a range from /8 on"},
+		{"a range of neighbours", `{"remotes": [{"name": "a", "ranges": ["fe80::/64"], ` + gateways + `}]}`, "none has an address of fe80::/10"},
+		{"a range of several", `{"remotes": [{"name": "a", "ranges": ["ff05::/16"], ` + gateways + `}]}`, "none has an address of ff00::/8"},
+		{"a range of IPv4 in IPv6", `{"remotes": [{"name": "a", "ranges": ["::ffff:10.1.0.0/112"], ` + gateways + `}]}`, "not a range from /8 on"},
+		{"a range of IPv6 of two", `{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["fd00:1::/64"]}], "remotes": [
+			{"name": "a", "ranges": ["fd00:1::/48"], ` + gateways + `}]}`,
+			"the range fd00:1::/48 of cluster a overlaps with fd00:1::/64 of the pods of node n: IPv6 is not translated"},
+		{"a pod at an address of one link", `{"remotes": [{"name": "a", "ranges": ["fd00:1::/48"], "pods": ["fe80::1%eth0"], ` + gateways + `}]}`,
+			"the pod fe80::1%eth0 that cluster a may reach has no such address"},
+		{"a node with an address of IPv6", `{"nodes": [{"name": "n", "address": "fd00::1"}]}`, "give an IPv4 address"},
 		{"a field that there is not", `{"node": []}`, "unknown field"},
 		{"a key that is none", `{"remotes": [{"name": "a", "gateways": [{"name": "g", "keys": ["x"]}]}]}`, "is not the key of a gateway"},
 		{"two nodes of a name", `{"nodes": [{"name": "a", "address": "192.0.2.3"}, {"name": "a", "address": "192.0.2.4"}]}`, "two of the name"},
@@ -72,6 +81,10 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	_, err = Parse([]byte(`{"podRanges": ["10.2.0.0/16"], "nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.2.0.5/32"]},
 		{"name": "m", "address": "192.0.2.2"}]}`))
 	require.NoError(t, err)
+
+	_, err = Parse([]byte(`{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.2.0.0/24", "fd00:2::/64"]}],
+		"remotes": [{"name": "a", "ranges": ["10.1.0.0/16", "fd00:1::/48"], ` + gateways + `, "pods": ["10.2.0.5", "fd00:2::5"]}]}`))
+	require.NoError(t, err, "both families")
 
 	const as = `"translations": [{"podCIDR": "10.244.0.0/16", "reachedAs": "100.64.0.0/16"}]`
 	s, err = Parse([]byte(`{"nodes": [{"name": "n", "address": "192.0.2.1", "pods": ["10.244.0.0/24"]}],

@@ -117,5 +117,5 @@ func TestWhatAnotherClusterSaysOfItselfIsMadeToFit(t *testing.T) {
 	spec := told(link, nil)
 	assert.Equal(t, []networkv1alpha1.Gateway{{Name: "w1", Address: "w1:7473", Keys: []string{"k"}, MTU: 1500},
 		{Name: "w2", Address: "w2:7473", Keys: []string{"a", "b", "c", "d"}, MTU: 1500}}, spec.Gateways)
-	assert.Equal(t, []string{"10.2.0.9", "10.2.0.10"}, spec.Probes)
+	assert.Equal(t, []string{"10.2.0.9", "fd00::1", "10.2.0.10"}, spec.Probes)
 }

@@ -29,6 +29,8 @@ const (
 	silent = 3 * time.Minute
 	// gone is after how long it is taken for one that is no more.
 	gone = 10 * time.Minute
+	// probeDeployment has the pods that probe.
+	probeDeployment = "lodestone-network-probe"
 )
 
 // terms are what home's administrator has set for a remote cluster.
@@ -105,17 +107,19 @@ func told(link *networkv1alpha1.NetworkLink, pods remotecluster.Translations) (s
 		}
 	}
 	for _, p := range link.Status.Probes {
-		parsed, err := netip.ParseAddr(p.Address)
-		if err != nil || !parsed.Is4() {
-			continue
-		}
-		reached, ok := pods.Reached(parsed)
-		if !ok {
-			continue
-		}
-		address := reached.String()
-		if len(spec.Probes) < maxProbes && !slices.Contains(spec.Probes, address) {
-			spec.Probes = append(spec.Probes, address)
+		for _, text := range []string{p.Address, p.SecondAddress} {
+			parsed, err := netip.ParseAddr(text)
+			if err != nil || parsed.Is4In6() || parsed.Zone() != "" {
+				continue
+			}
+			reached, ok := pods.Reached(parsed)
+			if !ok {
+				continue
+			}
+			address := reached.String()
+			if len(spec.Probes) < maxProbes && !slices.Contains(spec.Probes, address) {
+				spec.Probes = append(spec.Probes, address)
+			}
 		}
 	}
 	return spec
@@ -181,24 +185,58 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 		return no("NoLane", "no lane to cluster %s is up: %s", cluster, problem)
 	}
 	paths := 0
+	ipv6, without := byIPv6(cluster, set, home, remote)
 	for _, side := range []struct {
 		who, to string
 		link    *networkv1alpha1.NetworkLink
 	}{{"home", "cluster " + cluster, home}, {"cluster " + cluster, "home", remote}} {
-		probed, problem := tried(side.who, side.to, side.link.Status.Probes, func(p networkv1alpha1.ProbeStatus) bool {
+		counts := func(p networkv1alpha1.ProbeStatus) bool {
 			return side.link != home || now.Sub(p.RenewTime.Time) <= fresh // what another cluster says is as old as its clock is wrong
-		})
+		}
+		probed, problem := tried(side.who, side.to, side.link.Status.Probes, counts)
 		switch {
 		case problem != "":
 			return no("PathDown", "%s", problem)
 		case probed == 0:
 			return no("NotProbed", "%s", notProbed(side.who, side.to))
+		case ipv6 && !triedByIPv6(side.link.Status.Probes, counts):
+			return no("NotProbed", "no pod of %s has probed the way to %s by IPv6: see whether pods of Deployment %s in namespace %s of both "+
+				"clusters have addresses of IPv4 and IPv6", side.who, side.to, probeDeployment, keys.NetworkNamespace)
 		}
 		paths += probed
 	}
 	return metav1.Condition{Type: v1alpha1.NetworkReady, Status: metav1.ConditionTrue, Reason: "Probed",
-		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s%s", paths,
-			set.translated(), carried(set, home), throughHome(home), directly(home))}
+		Message: fmt.Sprintf("pods of both clusters reach each other: %d ways between pods are probed all the time%s%s%s%s%s", paths,
+			without, set.translated(), carried(set, home), throughHome(home), directly(home))}
+}
+
+// byIPv6 says whether both clusters take part in IPv6, or why nothing comes through by that though ranges of it are named.
+func byIPv6(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink) (carried bool, without string) {
+	has := func(ranges remotecluster.PodRanges, err error) bool {
+		return err == nil && slices.ContainsFunc(ranges, func(one netip.Prefix) bool { return one.Addr().Is6() })
+	}
+	here, there := has(remotecluster.ParsePodRanges(home.Status.PodCIDRs)), has(remotecluster.ParsePodRanges(remote.Status.PodCIDRs))
+	who := "home"
+	switch {
+	case here && there:
+		return true, ""
+	case here:
+		who = "cluster " + cluster
+	case !there && !has(set.ranges, nil):
+		return false, ""
+	}
+	return false, fmt.Sprintf("; nothing comes through by IPv6, for %s takes no part in that: have ranges of IPv6 of both clusters be named, "+
+		"which do not overlap, or see Accepted of its NetworkLink", who)
+}
+
+// triedByIPv6 says whether one of the ways that pods probe, of what they have said that counts, is of IPv6.
+func triedByIPv6(probes []networkv1alpha1.ProbeStatus, counts func(networkv1alpha1.ProbeStatus) bool) bool {
+	return slices.ContainsFunc(probes, func(p networkv1alpha1.ProbeStatus) bool {
+		return counts(p) && slices.ContainsFunc(p.Paths, func(path networkv1alpha1.PathStatus) bool {
+			address, err := netip.ParseAddr(path.Address)
+			return err == nil && address.Is6()
+		})
+	})
 }
 
 // tried counts the ways that pods of one side probe, of what they have said that counts, or says which of them does not work.
@@ -220,7 +258,7 @@ func tried(who, to string, probes []networkv1alpha1.ProbeStatus, counts func(net
 
 func notProbed(who, to string) string {
 	return fmt.Sprintf("no pod of %s has probed the way to %s lately: see whether pods of Deployment %s run in namespace %s of it", who, to,
-		"lodestone-network-probe", keys.NetworkNamespace)
+		probeDeployment, keys.NetworkNamespace)
 }
 
 // carried says whether WireGuard, where that is asked for, carries packets from home, and why it does not.

@@ -147,6 +147,55 @@ func TestTheNetworkIsReadyOnlyWhileAllWaysAreProbedWithSuccess(t *testing.T) {
 	assert.Equal(t, "NoGateway", ready("west", terms{}, nil, nil, now).Reason)
 }
 
+func TestTheNetworkIsReadyOnlyWhileIPv6ComesThroughWhereBothHaveIt(t *testing.T) {
+	set, problem := termsOf(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16", "fd00:2::/48"}})
+	require.Empty(t, problem)
+	way := networkv1alpha1.PathStatus{Up: true, Address: "fd00::7"}
+	for _, row := range []struct {
+		name   string
+		change func(home, west *networkv1alpha1.NetworkLink)
+		reason string
+		says   string
+	}{
+		{"all is well", func(_, _ *networkv1alpha1.NetworkLink) {}, "Probed", "4 ways between pods are probed all the time"},
+		{"nothing comes through by IPv6 from home", func(home, _ *networkv1alpha1.NetworkLink) {
+			home.Status.Probes[0].Paths[1].Up, home.Status.Probes[0].Paths[1].Message = false, "UDP packets of 64 bytes by IPv6 get lost"
+		}, "PathDown", "does not reach cluster west: UDP packets of 64 bytes by IPv6 get lost"},
+		{"nothing comes through by IPv6 from west", func(_, west *networkv1alpha1.NetworkLink) {
+			west.Status.Probes[0].Paths[1].Up, west.Status.Probes[0].Paths[1].Message = false, "TCP by IPv6"
+		}, "PathDown", "does not reach home: TCP by IPv6"},
+		{"nobody at home probes by IPv6", func(home, _ *networkv1alpha1.NetworkLink) {
+			home.Status.Probes[0].Paths = home.Status.Probes[0].Paths[:1]
+		}, "NotProbed", "no pod of home has probed the way to cluster west by IPv6"},
+		{"nobody in west probes by IPv6", func(_, west *networkv1alpha1.NetworkLink) {
+			west.Status.Probes[0].Paths = west.Status.Probes[0].Paths[:1]
+		}, "NotProbed", "no pod of cluster west has probed the way to home by IPv6"},
+		{"west takes no part in IPv6", func(home, west *networkv1alpha1.NetworkLink) {
+			west.Status.PodCIDRs = []string{"10.1.0.0/16"}
+			home.Status.Probes[0].Paths = home.Status.Probes[0].Paths[:1]
+		}, "Probed", "nothing comes through by IPv6, for cluster west takes no part in that"},
+		{"home takes no part in IPv6", func(home, _ *networkv1alpha1.NetworkLink) { home.Status.PodCIDRs = nil }, "Probed",
+			"nothing comes through by IPv6, for home takes no part in that"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			home, west := side("h1", "10.1.0.9"), side("w1", "10.2.0.9")
+			home.Status.PodCIDRs, west.Status.PodCIDRs = []string{"10.2.0.0/16", "fd00:2::/48"}, []string{"10.1.0.0/16", "fd00:1::/48"}
+			for _, link := range []*networkv1alpha1.NetworkLink{home, west} {
+				link.Status.Probes[0].Paths = append(link.Status.Probes[0].Paths, way)
+			}
+			row.change(home, west)
+			condition := ready("west", set, home, west, now)
+			assert.Equal(t, row.reason, condition.Reason)
+			assert.Contains(t, condition.Message, row.says)
+		})
+	}
+	home := side("h1", "10.1.0.9")
+	home.Status.Probes[0].SecondAddress = "fd00:1::9"
+	assert.Equal(t, []string{"10.1.0.9", "fd00:1::9"}, there(set, home, nil).Probes)
+	home.Status.Probes[0].SecondAddress = "fe80::1%eth0"
+	assert.Equal(t, []string{"10.1.0.9"}, there(set, home, nil).Probes)
+}
+
 func TestWhatCarriesPackets(t *testing.T) {
 	set, problem := termsOf(v1alpha1.RemoteClusterSpec{PodCIDRs: []string{"10.2.0.0/16"}, PodCarrier: networkv1alpha1.WireGuard})
 	require.Empty(t, problem)

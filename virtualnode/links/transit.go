@@ -46,7 +46,7 @@ func transitOf(cluster string, set terms, others []other) (told []networkv1alpha
 	for _, one := range others {
 		t := networkv1alpha1.Transit{Cluster: one.name}
 		for _, r := range set.here.Ranges(one.there.Ranges(one.ranges)) {
-			if r.Addr().Is4() {
+			if r.Addr().Is4() { // IPv6 does not pass home
 				t.PodCIDRs = append(t.PodCIDRs, r.String())
 			}
 		}

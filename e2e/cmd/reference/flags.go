@@ -27,7 +27,7 @@ var flagsTemplate string
 // commands are those whose flags users set, by the name that users call them by.
 func commands() map[string]*cobra.Command {
 	// Else a default would be the address of the pod that this runs in.
-	_ = os.Unsetenv("POD_IP")
+	_, _ = os.Unsetenv("POD_IP"), os.Unsetenv("POD_IPS")
 	all := map[string]*cobra.Command{}
 	var add func(prefix string, c *cobra.Command)
 	add = func(prefix string, c *cobra.Command) {

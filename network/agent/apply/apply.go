@@ -4,6 +4,8 @@ package apply
 
 import (
 	"errors"
+	"os"
+	"strings"
 
 	"github.com/google/nftables"
 
@@ -41,6 +43,15 @@ func Filters(p plan.Plan) error {
 		wanted = nil // there is nothing to be filtered, and may be no such table
 	}
 	return errors.Join(filter(nftables.TableFamilyIPv4, p.Filter), filter(nftables.TableFamilyIPv6, wanted))
+}
+
+// hasNone says that something is of IPv6, and the kernel has none of that.
+func hasNone(ipv6 bool) bool { return ipv6 && !lane.HasIPv6() }
+
+// HasIPv6 says whether the tunnel's link may carry IPv6, which may be switched off though the kernel has it.
+func HasIPv6() bool {
+	value, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + plan.Tunnel + "/disable_ipv6")
+	return err == nil && strings.TrimSpace(string(value)) == "0"
 }
 
 // Routes brings only routes in line: of a plan that was applied nothing else changes when another gateway or lane is used.

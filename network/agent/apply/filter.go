@@ -3,6 +3,7 @@ package apply
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -64,14 +65,18 @@ func build(conn *nftables.Conn, table *nftables.Table, wanted *plan.Filter) erro
 	for _, c := range wanted.Chains {
 		chain := conn.AddChain(kernelChain(table, c))
 		for _, m := range c.Rules {
-			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: expressions(m), UserData: comment(m)})
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: expressions(wanted, m), UserData: comment(wanted, m)})
 		}
 	}
 	return nil
 }
 
 func kernelSet(table *nftables.Table, s plan.Set) *nftables.Set {
-	return &nftables.Set{Table: table, Name: s.Name, KeyType: nftables.TypeIPAddr, Interval: !s.Hosts}
+	kind := nftables.TypeIPAddr
+	if table.Family == nftables.TableFamilyIPv6 {
+		kind = nftables.TypeIP6Addr
+	}
+	return &nftables.Set{Table: table, Name: s.Name, KeyType: kind, Interval: !s.Hosts}
 }
 
 func kernelChain(table *nftables.Table, c plan.Chain) *nftables.Chain {
@@ -114,25 +119,35 @@ func elements(conn *nftables.Conn, table *nftables.Table, wanted []plan.Set) err
 }
 
 // interval is the first address of a range and the first one after it, which a single address has not.
-type interval [2][4]byte
+type interval [2]string
 
 // setElements are what the kernel has of a set: single addresses, or where each range begins and where it ends. Ranges
 // that touch are one.
 func setElements(s plan.Set) (elements []nftables.SetElement) {
 	for _, r := range s.Ranges {
-		first := r.Addr().As4()
+		first := r.Addr().AsSlice()
 		if s.Hosts {
-			elements = append(elements, nftables.SetElement{Key: first[:]})
+			elements = append(elements, nftables.SetElement{Key: first})
 			continue
 		}
-		after := binaryutil.BigEndian.PutUint32(binaryutil.BigEndian.Uint32(first[:]) + 1<<(32-r.Bits()))
-		if last := len(elements) - 1; last >= 0 && bytes.Equal(elements[last].Key, first[:]) {
+		after := following(r)
+		if last := len(elements) - 1; last >= 0 && bytes.Equal(elements[last].Key, first) {
 			elements[last].Key = after
 			continue
 		}
-		elements = append(elements, nftables.SetElement{Key: first[:]}, nftables.SetElement{Key: after, IntervalEnd: true})
+		elements = append(elements, nftables.SetElement{Key: first}, nftables.SetElement{Key: after, IntervalEnd: true})
 	}
 	return elements
+}
+
+// following is the first address after a range.
+func following(r netip.Prefix) []byte {
+	after := r.Addr().AsSlice()
+	for i, carry := (r.Bits()-1)/8, 1<<((8-r.Bits()%8)%8); i >= 0 && carry > 0; i, carry = i-1, carry>>8 {
+		carry += int(after[i])
+		after[i] = byte(carry)
+	}
+	return after
 }
 
 // pairs are the elements of a set, the two of each range together. The kernel tells them in any order.
@@ -143,11 +158,11 @@ func pairs(elements []nftables.SetElement, hosts bool) map[interval]bool {
 	for _, e := range elements {
 		switch {
 		case hosts:
-			found[interval{[4]byte(e.Key)}] = true
+			found[interval{string(e.Key)}] = true
 		case !e.IntervalEnd:
 			begin = e.Key
 		case begin != nil:
-			found[interval{[4]byte(begin), [4]byte(e.Key)}] = true
+			found[interval{string(begin), string(e.Key)}] = true
 			begin = nil
 		}
 	}
@@ -160,17 +175,17 @@ func missing(a, b map[interval]bool, hosts bool) (elements []nftables.SetElement
 		if b[i] {
 			continue
 		}
-		elements = append(elements, nftables.SetElement{Key: i[0][:]})
+		elements = append(elements, nftables.SetElement{Key: []byte(i[0])})
 		if !hosts {
-			elements = append(elements, nftables.SetElement{Key: i[1][:], IntervalEnd: true})
+			elements = append(elements, nftables.SetElement{Key: []byte(i[1]), IntervalEnd: true})
 		}
 	}
 	return elements
 }
 
 // comment is what nft shows after a rule.
-func comment(m plan.Match) []byte {
-	text := m.String() + "\x00"
+func comment(f *plan.Filter, m plan.Match) []byte {
+	text := f.Text(m) + "\x00"
 	return append([]byte{0, byte(len(text))}, text...) // NFTNL_UDATA_RULE_COMMENT
 }
 
@@ -205,23 +220,29 @@ func sameRules(conn *nftables.Conn, table *nftables.Table, wanted *plan.Filter) 
 			return false
 		}
 		rules, err := conn.GetRules(table, has)
-		if err != nil || !slices.EqualFunc(rules, c.Rules, sameRule) {
+		same := func(has *nftables.Rule, should plan.Match) bool { return sameRule(wanted, has, should) }
+		if err != nil || !slices.EqualFunc(rules, c.Rules, same) {
 			return false
 		}
 	}
 	return true
 }
 
-func sameRule(has *nftables.Rule, should plan.Match) bool {
-	return bytes.Equal(has.UserData, comment(should)) && slices.EqualFunc(has.Exprs, expressions(should), func(a, b expr.Any) bool {
+func sameRule(f *plan.Filter, has *nftables.Rule, should plan.Match) bool {
+	return bytes.Equal(has.UserData, comment(f, should)) && slices.EqualFunc(has.Exprs, expressions(f, should), func(a, b expr.Any) bool {
 		first, err := expr.Marshal(unix.NFPROTO_IPV4, a)
 		second, otherErr := expr.Marshal(unix.NFPROTO_IPV4, b)
 		return err == nil && otherErr == nil && bytes.Equal(first, second)
 	})
 }
 
-// expressions are a rule as the kernel has it.
-func expressions(m plan.Match) (e []expr.Any) {
+// expressions are a rule of a filter as the kernel has it.
+func expressions(f *plan.Filter, m plan.Match) (e []expr.Any) {
+	// Where the addresses are in the header, and how long.
+	family, source, destination, length := uint32(unix.NFPROTO_IPV4), uint32(12), uint32(16), uint32(4)
+	if f.IPv6 {
+		family, source, destination, length = unix.NFPROTO_IPV6, 8, 24, 16
+	}
 	add := func(some ...expr.Any) { e = append(e, some...) }
 	equal := func(data []byte) *expr.Cmp { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
 	link := func(key expr.MetaKey, name string) {
@@ -236,12 +257,11 @@ func expressions(m plan.Match) (e []expr.Any) {
 	address := func(offset uint32, set string) {
 		if set != "" {
 			name, not := strings.CutPrefix(set, "!")
-			add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4},
+			add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
 				&expr.Lookup{SourceRegister: 1, SetName: name, Invert: not})
 		}
 	}
 	protocol := func(number byte) { add(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal([]byte{number})) }
-	const source, destination = 12, 16 // where the addresses are in the header
 	link(expr.MetaKeyIIFNAME, m.In)
 	link(expr.MetaKeyOIFNAME, m.Out)
 	address(source, m.From)
@@ -268,9 +288,9 @@ func expressions(m plan.Match) (e []expr.Any) {
 	case plan.Forget:
 		add(&expr.Notrack{})
 	case plan.Keep:
-		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: 4},
+		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: source, Len: length},
 			// The kernel tells both ends of the range: a rule with one would never be found to be as it should.
-			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegAddrMax: 1})
+			&expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: 1, RegAddrMax: 1})
 	case plan.SetMSS:
 		const option, offset = 2, 2 // the kernel only ever makes it smaller
 		add(&expr.Immediate{Register: 1, Data: binaryutil.BigEndian.PutUint16(m.MSS)},

@@ -30,6 +30,9 @@ func routes(wanted []plan.Route) error {
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
+	if !HasIPv6() { // the kernel takes none of these
+		wanted = slices.DeleteFunc(slices.Clone(wanted), func(r plan.Route) bool { return r.To.Addr().Is6() })
+	}
 	// There may be one for each pod.
 	type way struct {
 		table, metric int
@@ -68,20 +71,46 @@ func routes(wanted []plan.Route) error {
 func kernelRoute(r plan.Route, link int) *netlink.Route {
 	route := &netlink.Route{Table: r.Table, Dst: network(r.To), Priority: r.Metric, LinkIndex: link, MTU: r.MTU, Protocol: plan.Protocol,
 		Scope: netlink.SCOPE_LINK}
+	if r.To.Addr().Is6() {
+		route.Priority += metricIPv6
+		route.MTULock = r.MTU != 0 // older kernels heed it for what they forward only if it is locked
+	}
 	if r.Via.IsValid() {
 		route.Encap = &encapsulation{to: r.Via}
 	}
 	return route
 }
 
+// metricIPv6 is added to metrics of IPv6, of which 0 is another word for 1024.
+const metricIPv6 = 1
+
 func network(prefix netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
-// listRoutes returns our routes as plans have them. The library does not say where a route's tunnel leads.
+// listRoutes returns our routes of both families as plans have them.
 func listRoutes(names map[int]string) (found []plan.Route, err error) {
+	for _, ipv6 := range []bool{false, true} {
+		if hasNone(ipv6) {
+			continue
+		}
+		some, err := listRoutesOf(ipv6, names)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	return found, nil
+}
+
+// listRoutesOf returns those of one family. The library does not say where a route's tunnel leads.
+func listRoutesOf(ipv6 bool, names map[int]string) (found []plan.Route, err error) {
+	family, least := uint8(unix.AF_INET), 0
+	if ipv6 {
+		family, least = unix.AF_INET6, metricIPv6
+	}
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
-	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET}})
+	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family}})
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
 	if err != nil {
 		return nil, err
@@ -101,7 +130,7 @@ func listRoutes(names map[int]string) (found []plan.Route, err error) {
 			case unix.RTA_TABLE:
 				r.Table = int(binary.NativeEndian.Uint32(a.Value))
 			case unix.RTA_PRIORITY:
-				r.Metric = int(binary.NativeEndian.Uint32(a.Value))
+				r.Metric = int(binary.NativeEndian.Uint32(a.Value)) - least
 			case unix.RTA_OIF:
 				r.Device = names[int(binary.NativeEndian.Uint32(a.Value))]
 			case unix.RTA_DST:
@@ -135,9 +164,24 @@ func nested(attributes []byte, kind uint16) []byte {
 	return nil
 }
 
-// rules brings our rules in line.
+// rules brings our rules of both families in line.
 func rules(wanted []plan.Rule) error {
-	all, err := netlink.RuleList(netlink.FAMILY_V4)
+	var errs []error
+	for _, ipv6 := range []bool{false, true} {
+		if !hasNone(ipv6) {
+			errs = append(errs, rulesOf(ipv6, slices.DeleteFunc(slices.Clone(wanted), func(r plan.Rule) bool { return r.IPv6 != ipv6 })))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rulesOf brings those of one family in line.
+func rulesOf(ipv6 bool, wanted []plan.Rule) error {
+	family := netlink.FAMILY_V4
+	if ipv6 {
+		family = netlink.FAMILY_V6
+	}
+	all, err := netlink.RuleList(family)
 	if err != nil {
 		return fmt.Errorf("list rules: %w", err)
 	}
@@ -147,7 +191,7 @@ func rules(wanted []plan.Rule) error {
 		if r.Protocol != plan.Protocol {
 			continue
 		}
-		found := plan.Rule{Priority: r.Priority, Table: r.Table}
+		found := plan.Rule{Priority: r.Priority, Table: r.Table, IPv6: ipv6}
 		if r.Src != nil {
 			bits, _ := r.Src.Mask.Size()
 			if from, ok := netip.AddrFromSlice(r.Src.IP); ok {
@@ -158,6 +202,7 @@ func rules(wanted []plan.Rule) error {
 			present = append(present, found)
 			continue
 		}
+		r.Family = family
 		if err := netlink.RuleDel(&r); err != nil {
 			errs = append(errs, fmt.Errorf("delete the rule of priority %d: %w", r.Priority, err))
 		}
@@ -167,7 +212,7 @@ func rules(wanted []plan.Rule) error {
 			continue
 		}
 		rule := netlink.NewRule()
-		rule.Family, rule.Priority, rule.Table, rule.Protocol = netlink.FAMILY_V4, w.Priority, w.Table, plan.Protocol
+		rule.Family, rule.Priority, rule.Table, rule.Protocol = family, w.Priority, w.Table, plan.Protocol
 		if w.From.IsValid() {
 			rule.Src = network(w.From)
 		}

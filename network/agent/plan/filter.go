@@ -12,6 +12,7 @@ import (
 
 // Filter is a table of nftables, of IPv4 or of IPv6.
 type Filter struct {
+	IPv6   bool
 	Sets   []Set
 	Chains []Chain
 }
@@ -61,14 +62,18 @@ const (
 	Drop   Verdict = "drop"
 	// Forget has the kernel not track the packet's connection.
 	Forget Verdict = "notrack"
-	// Keep says that the connection keeps its source: no masquerade after it has a say.
-	Keep Verdict = "snat to ip saddr"
+	// Keep says that the connection keeps its source, of whichever family: no masquerade after it has a say.
+	Keep Verdict = "snat to saddr"
 	// SetMSS has TCP send no larger segments.
 	SetMSS Verdict = "tcp option maxseg size set"
 )
 
-// String is like nft would write it.
-func (m Match) String() string {
+// Text is a rule of the filter like nft would write it.
+func (f *Filter) Text(m Match) string {
+	family := "ip"
+	if f.IPv6 {
+		family = "ip6"
+	}
 	var words []string
 	add := func(format, value string) {
 		if value != "" {
@@ -84,8 +89,8 @@ func (m Match) String() string {
 	}
 	add("iifname %s", m.In)
 	add("oifname %s", m.Out)
-	set("ip saddr", m.From)
-	set("ip daddr", m.To)
+	set(family+" saddr", m.From)
+	set(family+" daddr", m.To)
 	if m.Port != 0 {
 		words = append(words, fmt.Sprintf("udp dport %d", m.Port))
 	}
@@ -95,7 +100,11 @@ func (m Match) String() string {
 	if m.SYN {
 		words = append(words, "tcp flags syn")
 	}
-	words = append(words, string(m.Do))
+	if m.Do == Keep {
+		words = append(words, "snat to", family, "saddr")
+	} else {
+		words = append(words, string(m.Do))
+	}
 	if m.MSS != 0 {
 		words = append(words, fmt.Sprint(m.MSS))
 	}
@@ -117,27 +126,31 @@ const (
 	setRemote = "remote"
 )
 
-// filter is default deny for all that goes through tunnel and lanes.
-func filter(in Input, self *site.Node) *Filter {
-	f := &Filter{}
+// filter is default deny for all of a family that goes through tunnel and lanes. The tunnel itself goes over IPv4.
+func filter(in Input, self *site.Node, ipv6 bool) *Filter {
+	f := &Filter{IPv6: ipv6}
 	var nodes, remote []netip.Prefix
 	for _, n := range in.Nodes {
 		nodes = append(nodes, netip.PrefixFrom(n.Address, n.Address.BitLen()))
 	}
 	for _, r := range in.Remotes {
-		remote = append(remote, r.All()...)
+		remote = append(remote, reached(in.MTU, r)...)
 	}
 	own := self.Pods
 	if !self.Gateway && len(in.PodRanges) > 0 {
 		own = in.PodRanges // it does not know which of them are its own, and gateways have let in what comes here
 	}
-	f.Sets = []Set{{setNodes, true, sorted(nodes)}, {setOwn, false, sorted(own)}, {setRemote, false, sorted(remote)}}
-
-	tunnel := []Match{
-		// Only nodes may speak through the tunnel. Pods of this node come by here before their source is masqueraded.
-		{Port: TunnelPort, From: "!" + setNodes, Do: Drop},
-		{Port: TunnelPort, Astray: true, Do: Drop},
-		{Port: TunnelPort, Do: Forget},
+	f.Sets = []Set{{setOwn, false, sorted(own)}, {setRemote, false, sorted(remote)}}
+	tunnel, tunnelOut := []Match{{Port: TunnelPort, Do: Drop}}, []Match{{Port: TunnelPort, Do: Drop}}
+	if !ipv6 {
+		f.Sets = append([]Set{{setNodes, true, sorted(nodes)}}, f.Sets...)
+		tunnel = []Match{
+			// Only nodes may speak through the tunnel. Pods of this node come by here before their source is masqueraded.
+			{Port: TunnelPort, From: "!" + setNodes, Do: Drop},
+			{Port: TunnelPort, Astray: true, Do: Drop},
+			{Port: TunnelPort, Do: Forget},
+		}
+		tunnelOut = []Match{{Port: TunnelPort, Do: Forget}}
 	}
 	input := []Match{{In: Tunnel, Do: Drop}} // the node itself is nobody's destination
 	var forward, out []Match
@@ -148,7 +161,7 @@ func filter(in Input, self *site.Node) *Filter {
 		for _, r := range in.WithLanes() {
 			device := Device(r.Name)
 			pods, ranges, link := "pods-"+device, "ranges-"+device, lanes(device)
-			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(r.All())})
+			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(reached(in.MTU, r))})
 			// What only passes through is not tracked: its answers may come by another gateway.
 			tunnel = append(tunnel, Match{In: link, To: "!" + setOwn, Do: Forget})
 			input = append(input, Match{In: link, Do: Drop})
@@ -168,11 +181,14 @@ func filter(in Input, self *site.Node) *Filter {
 		Match{In: Tunnel, Do: Drop},
 		Match{Out: Tunnel, From: setOwn, To: setRemote, Do: Accept},
 		Match{Out: Tunnel, Do: Drop})
-	sized, sizes := segments(in)
+	sized, sizes := segments(in, ipv6)
 	f.Sets = append(f.Sets, sized...)
+	for i := range f.Sets {
+		f.Sets[i].Ranges = slices.DeleteFunc(f.Sets[i].Ranges, func(r netip.Prefix) bool { return r.Addr().Is6() != ipv6 })
+	}
 	f.Chains = []Chain{
 		{"tunnel", "filter", "prerouting", priorityRaw, tunnel},
-		{"tunnel-out", "filter", "output", priorityRaw, []Match{{Port: TunnelPort, Do: Forget}}},
+		{"tunnel-out", "filter", "output", priorityRaw, tunnelOut},
 		{"input", "filter", "input", priorityFilter, input},
 		{"forward", "filter", "forward", priorityFilter, forward},
 		// Where messages of too large packets get lost, TCP still finds the size.
@@ -186,15 +202,21 @@ func filter(in Input, self *site.Node) *Filter {
 }
 
 // segments has TCP send no larger segments than the networks on the way to a range carry in one piece. There is a set for each size.
-func segments(in Input) (sets []Set, rules []Match) {
+func segments(in Input, ipv6 bool) (sets []Set, rules []Match) {
 	ranges := map[int][]netip.Prefix{}
+	headers := 20 + 20 // of IP and TCP
+	if ipv6 {
+		headers = 40 + 20
+	}
 	for _, r := range in.Remotes {
 		for _, way := range ways(in.MTU, r) {
-			ranges[way.MTU] = append(ranges[way.MTU], way.To)
+			if way.To.Addr().Is6() == ipv6 {
+				ranges[way.MTU] = append(ranges[way.MTU], way.To)
+			}
 		}
 	}
 	for _, mtu := range slices.Sorted(maps.Keys(ranges)) {
-		set, size := Set{fmt.Sprint("size-", mtu), false, sorted(ranges[mtu])}, uint16(mtu-40)
+		set, size := Set{fmt.Sprint("size-", mtu), false, sorted(ranges[mtu])}, uint16(mtu-headers)
 		sets = append(sets, set)
 		rules = append(rules, Match{From: setOwn, To: set.Name, SYN: true, Do: SetMSS, MSS: size},
 			Match{From: set.Name, To: setOwn, SYN: true, Do: SetMSS, MSS: size})
@@ -202,9 +224,9 @@ func segments(in Input) (sets []Set, rules []Match) {
 	return sets, rules
 }
 
-// filterIPv6 lets nothing through: there is no IPv6 on our links. The kernel receives packets of the tunnel by IPv6, too, whoever sends
+// nothingOfIPv6 lets nothing through: there is no IPv6 on our links. The kernel receives packets of the tunnel by IPv6, too, whoever sends
 // them.
-func filterIPv6(in Input, self *site.Node) *Filter {
+func nothingOfIPv6(in Input, self *site.Node) *Filter {
 	links := []string{Tunnel}
 	if self.Gateway {
 		for _, r := range in.WithLanes() {
@@ -216,7 +238,7 @@ func filterIPv6(in Input, self *site.Node) *Filter {
 		from, to = append(from, Match{In: link, Do: Drop}), append(to, Match{Out: link, Do: Drop})
 	}
 	port := Match{Port: TunnelPort, Do: Drop}
-	return &Filter{Chains: []Chain{
+	return &Filter{IPv6: true, Chains: []Chain{
 		{"in", "filter", "prerouting", priorityRaw, append(from, port)},
 		{"out", "filter", "postrouting", priorityRaw, append(to, port)},
 	}}

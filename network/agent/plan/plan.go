@@ -76,6 +76,8 @@ type Plan struct {
 type Rule struct {
 	Priority, Table int
 	From            netip.Prefix // of those packets; not valid: of all
+	// IPv6: it is for packets of IPv6, else for those of IPv4.
+	IPv6 bool
 }
 
 // Route is the way to a range.
@@ -111,6 +113,10 @@ func Make(in Input) Plan {
 		return Plan{}
 	}
 	p := Plan{MTU: PodMTU(in.MTU, 0), Devices: []string{Tunnel}, Rules: []Rule{{Priority: priorityTo, Table: tableTo}}}
+	ipv6 := in.IPv6()
+	if ipv6 {
+		p.Rules = append(p.Rules, Rule{Priority: priorityTo, Table: tableTo, IPv6: true})
+	}
 	for _, r := range in.WithLanes() {
 		p.Devices = append(p.Devices, in.Lanes[r.Name].Devices...)
 	}
@@ -126,37 +132,64 @@ func Make(in Input) Plan {
 			}
 		}
 		if self.Gateway {
-			for _, from := range r.All() {
-				p.Rules = append(p.Rules, Rule{Priority: priorityFrom, Table: tableFrom, From: from})
+			for _, from := range reached(in.MTU, r) {
+				p.Rules = append(p.Rules, Rule{Priority: priorityFrom, Table: tableFrom, From: from, IPv6: from.Addr().Is6()})
 			}
 		}
 	}
 	if self.Gateway {
 		for _, n := range in.Nodes {
 			for _, to := range n.Pods {
-				if n.Name != in.Self {
+				if n.Name != in.Self && (ipv6 || to.Addr().Is4()) {
 					p.Routes = append(p.Routes, Route{Table: tableFrom, To: to, Device: Tunnel, Via: n.Address})
 				}
 			}
 		}
 	}
-	p.Filter, p.FilterIPv6 = filter(in, self), filterIPv6(in, self)
+	p.Filter, p.FilterIPv6 = filter(in, self, false), nothingOfIPv6(in, self)
+	if ipv6 {
+		p.FilterIPv6 = filter(in, self, true)
+	}
 	return p
 }
 
+// least is the smallest MTU that a network with IPv6 may have.
+const least = 1280
+
+// IPv6 says whether there is a cluster to which IPv6 is carried. Where there is none, nothing of it passes.
+func (in Input) IPv6() bool {
+	return slices.ContainsFunc(in.Remotes, func(r site.Remote) bool { return CarriesIPv6(in.MTU, r) })
+}
+
+// CarriesIPv6 says whether IPv6 is carried to a cluster, from one whose network between nodes has an MTU.
+func CarriesIPv6(mtu int, r site.Remote) bool {
+	return slices.ContainsFunc(reached(mtu, r), func(one netip.Prefix) bool { return one.Addr().Is6() })
+}
+
 // ways are the ranges that are reached by the lane to a cluster, each with the largest packet that all networks on the way carry in one
-// piece: nobody further on can say that one is too large.
+// piece: nobody further on can say that one is too large. Ranges of IPv6 are none of them where that is less than IPv6 needs.
 func ways(mtu int, r site.Remote) (ways []Route) {
 	carried := LaneMTU(mtu, r)
-	for _, to := range r.Ranges {
-		ways = append(ways, Route{To: to, MTU: carried})
-	}
-	for _, b := range r.Behind {
-		for _, to := range b.Ranges {
-			ways = append(ways, Route{To: to, MTU: min(carried, PodMTU(mtu, b.MTU))})
+	add := func(ranges []netip.Prefix, mtu int) {
+		for _, to := range ranges {
+			if to.Addr().Is4() || mtu >= least {
+				ways = append(ways, Route{To: to, MTU: mtu})
+			}
 		}
 	}
+	add(r.Ranges, carried)
+	for _, b := range r.Behind {
+		add(b.Ranges, min(carried, PodMTU(mtu, b.MTU)))
+	}
 	return ways
+}
+
+// reached are the ranges of ways.
+func reached(mtu int, r site.Remote) (ranges []netip.Prefix) {
+	for _, way := range ways(mtu, r) {
+		ranges = append(ranges, way.To)
+	}
+	return ranges
 }
 
 // hops are the ways to a cluster, the best first: a lane of the node's own that is up, then that of another gateway.

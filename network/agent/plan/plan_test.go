@@ -124,7 +124,7 @@ func (f *Filter) text() (text string) {
 	for _, c := range f.Chains {
 		text += fmt.Sprintf("%s: type %s hook %s priority %d\n", c.Name, c.Type, c.Hook, c.Priority)
 		for _, m := range c.Rules {
-			text += "  " + m.String() + "\n"
+			text += "  " + f.Text(m) + "\n"
 		}
 	}
 	return text
@@ -166,7 +166,7 @@ func (f *Filter) forwarded() (rules []string) {
 	for _, c := range f.Chains {
 		if c.Name == "forward" {
 			for _, m := range c.Rules {
-				rules = append(rules, m.String())
+				rules = append(rules, f.Text(m))
 			}
 		}
 	}
@@ -263,6 +263,79 @@ out: type filter hook postrouting priority -300
 `, Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500}).FilterIPv6.text())
 	assert.NotContains(t, Make(Input{Site: twoGateways(west), Self: "node", MTU: 1500}).FilterIPv6.text(), "lode-", "nodes have no lanes")
 	assert.Nil(t, Make(Input{Site: twoGateways(), Self: "g1", MTU: 1500}).FilterIPv6, "nothing is left")
+}
+
+// dual are two clusters whose pods have addresses of both families.
+func dual() *site.Site {
+	other := west
+	other.Ranges = prefixes("10.2.0.0/16", "fd00:2::/48")
+	other.Pods = []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd00:1:0:1::2")}
+	s := twoGateways(other)
+	for i := range s.Nodes {
+		s.Nodes[i].Pods = append(s.Nodes[i].Pods, netip.MustParsePrefix(fmt.Sprintf("fd00:1:0:%d::/64", i)))
+	}
+	return s
+}
+
+func TestAGatewayIsAsStrictByIPv6(t *testing.T) {
+	before := Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500, Lanes: laneTo("west", true), Via: map[string]string{"west": "g2"}})
+	p := Make(Input{Site: dual(), Self: "g1", MTU: 1500, Lanes: laneTo("west", true), Via: map[string]string{"west": "g2"}})
+	assert.Equal(t, before.Filter, p.Filter, "that of IPv4 stays as it is")
+	assert.Equal(t, []Rule{{Priority: 5, Table: 7472}, {Priority: 5, Table: 7472, IPv6: true},
+		{Priority: 4, Table: 7473, From: netip.MustParsePrefix("10.2.0.0/16")},
+		{Priority: 4, Table: 7473, From: netip.MustParsePrefix("fd00:2::/48"), IPv6: true}}, p.Rules)
+	to := netip.MustParsePrefix("fd00:2::/48")
+	assert.Contains(t, p.Routes, Route{Table: 7472, To: to, Device: Device("west"), MTU: 1464})
+	assert.Contains(t, p.Routes, Route{Table: 7472, To: to, Device: Tunnel, Via: netip.MustParseAddr("172.30.1.12"), MTU: 1464, Metric: 100})
+	assert.Contains(t, p.Routes, Route{Table: 7473, To: netip.MustParsePrefix("fd00:1:0:2::/64"), Device: Tunnel,
+		Via: netip.MustParseAddr("172.30.1.12")})
+	assert.Len(t, p.Routes, 2*len(before.Routes))
+	assert.Equal(t, `tunnel: type filter hook prerouting priority -300
+  udp dport 7472 drop
+  iifname lode-76a79620* ip6 daddr != @own notrack
+  iifname lode0 ip6 daddr != @own notrack
+tunnel-out: type filter hook output priority -300
+  udp dport 7472 drop
+input: type filter hook input priority 0
+  iifname lode0 drop
+  iifname lode-76a79620* drop
+forward: type filter hook forward priority 0
+  iifname lode-76a79620* ip6 saddr @ranges-lode-76a79620 ip6 daddr @pods-lode-76a79620 accept
+  iifname lode-76a79620* drop
+  oifname lode-76a79620* ip6 saddr @pods-lode-76a79620 ip6 daddr @ranges-lode-76a79620 accept
+  oifname lode-76a79620* drop
+  iifname lode0 ip6 saddr @remote ip6 daddr @own accept
+  iifname lode0 drop
+  oifname lode0 ip6 saddr @own ip6 daddr @remote accept
+  oifname lode0 drop
+size: type filter hook forward priority -150
+  ip6 saddr @own ip6 daddr @size-1464 tcp flags syn tcp option maxseg size set 1404
+  ip6 saddr @size-1464 ip6 daddr @own tcp flags syn tcp option maxseg size set 1404
+claim: type nat hook postrouting priority 90
+  ip6 saddr @own ip6 daddr @remote snat to ip6 saddr
+  ip6 saddr @remote ip6 daddr @own snat to ip6 saddr
+`, p.FilterIPv6.text())
+	device := Device("west")
+	for set, ranges := range map[string][]netip.Prefix{setNodes: nil, setOwn: prefixes("fd00:1:0:1::/64"), setRemote: prefixes("fd00:2::/48"),
+		"pods-" + device: prefixes("fd00:1:0:1::2/128"), "ranges-" + device: prefixes("fd00:2::/48"), "size-1464": prefixes("fd00:2::/48")} {
+		assert.Equal(t, ranges, p.FilterIPv6.set(set), set)
+	}
+}
+
+func TestNoIPv6GoesWhereItsSmallestPacketsDoNotFit(t *testing.T) {
+	s := dual()
+	s.Remotes[0].MTU = 1300
+	p := Make(Input{Site: s, Self: "g1", MTU: 1500})
+	assert.Equal(t, Make(Input{Site: twoGateways(west), Self: "g1", MTU: 1500}).FilterIPv6, p.FilterIPv6)
+	assert.False(t, CarriesIPv6(1500, s.Remotes[0]))
+	for _, r := range p.Routes {
+		assert.True(t, r.To.Addr().Is4(), "%v", r)
+	}
+	s.Remotes[0].MTU = 1316
+	assert.True(t, CarriesIPv6(1500, s.Remotes[0]))
+	s.Remotes[0].Carrier = site.WireGuard
+	assert.False(t, CarriesIPv6(1500, s.Remotes[0]))
+	assert.Equal(t, prefixes("10.2.0.0/16"), WireGuard(Input{Site: s, Self: "g1", MTU: 1500}, s.Remotes[0], 7477).Ranges)
 }
 
 func TestChooseChangesNothingWithoutNeed(t *testing.T) {

@@ -136,7 +136,7 @@ func apart(source, target Place) string {
 }
 
 // reachedAs returns the address by which the mover at the source reaches one at the target, in another cluster, whose pod has an address;
-// empty if it does not. The network fabric carries IPv4 alone.
+// empty if it does not. Through the network fabric movers use IPv4.
 func reachedAs(source, target Place, text string) string {
 	translations := target.Translations
 	if target.Cluster == keys.Home {

@@ -420,6 +420,11 @@ type ProbeStatus struct {
 	Node string `json:"node,omitempty"`
 	// Address is that of the pod.
 	Address string `json:"address"`
+	// SecondAddress is that of the other family, of IPv4 and IPv6, where the pod has one of each.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	SecondAddress string `json:"secondAddress,omitempty"`
 	// RenewTime is when the pod wrote this entry last: it does so every 20 seconds. An entry
 	// that is older than a minute says nothing.
 	RenewTime metav1.Time `json:"renewTime"`
