@@ -32,7 +32,7 @@ export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
 # $(GO) <what> <arguments>: go, which says how far it is with that.
 GO := hack/go.sh
-# Tests are vetted by verify-vet, and need no debugger.
+# Tests are vetted by verify-lint, and need no debugger.
 TEST_FLAGS := -vet=off -ldflags='-s -w'
 
 .PHONY: help
@@ -97,12 +97,16 @@ unit: bin/gotestsum bin/helm test-libraries ## Run the unit tests
 	@# The driver for tests is a module of its own, whose dependencies the product has not.
 	@cd e2e/disk && ../../bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped -- $(TEST_FLAGS) ./...
 	@# Tests that try thousands of small worlds otherwise spend a third of their time collecting garbage.
-	@GOGC=300 HELM=$(CURDIR)/bin/helm bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) -timeout 20m ./...
+	@GOGC=300 HELM=$(CURDIR)/bin/helm bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/unit.json -- $(TEST_FLAGS) -timeout 20m \
+	  $$(go list ./... | grep -vxFf <(printf "$$(go list -m)/%s\n" $(ON_CONTROL_PLANES)))
 
 .PHONY: test-dashboard
 test-dashboard: ## Test and measure the dashboard's page in Chromium (SHOTS=<folder> for pictures); `make unit` does it too, where there is one
 	@$(GO) "the test of the dashboard" list -export -deps -test ./e2e/dashboard >/dev/null
 	@LODESTONE_SCREENSHOTS='$(SHOTS)' go test $(TEST_FLAGS) -count=1 -v ./e2e/dashboard
+
+# The packages whose tests start control planes or an object store: `make integration` runs these, `make unit` all others.
+ON_CONTROL_PLANES = $(shell grep -rlE 'testbed[.](Main|Require)\b' --include='*_test.go' e2e | xargs -n 1 dirname | sort -u)
 
 # What tests are made of: compiled first, since only this says how far it is.
 .PHONY: test-libraries
@@ -117,7 +121,7 @@ integration: bin/gotestsum bin/helm test-libraries control-plane sidecars object
 	@# Two packages at once: with more of them the control planes take all of two cores.
 	@# On a busy machine a wait may end too early: up to three failures are tried once more, and reported.
 	@LODESTONE_TESTBED=1 HELM=$(CURDIR)/bin/helm LODESTONE_TIMES=$(CURDIR)/$(RESULTS)/integration-times.txt bin/gotestsum --format=pkgname-and-test-fails --hide-summary=skipped --jsonfile=$(RESULTS)/integration.json \
-	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages=./e2e/... -- \
+	  --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-report=$(RESULTS)/integration-again.txt --packages="$(ON_CONTROL_PLANES:%=./%)" -- \
 	  $(TEST_FLAGS) -p 2 -count=1 -timeout 40m
 	@if [[ -s $(RESULTS)/integration-again.txt ]]; then echo "failed once, and passed when run again:"; cat $(RESULTS)/integration-again.txt; fi
 	@# A package that failed before its first test has no test to try again, and would pass.
@@ -292,8 +296,7 @@ soak-provisioner: control-plane ## Make 2,000 claims while all programs are kill
 
 ##@ Verify
 
-VERIFY := verify-format verify-vet verify-lint verify-logging \
-  verify-generated verify-manifests verify-modules images-check
+VERIFY := verify-format verify-lint verify-logging verify-generated verify-manifests verify-modules images-check
 
 .PHONY: verify
 verify: $(VERIFY) ## Check format, linters, generated files, manifests and modules
@@ -307,13 +310,8 @@ list-verify: # Prints the names of the checks, for scripts.
 verify-format: # Every Go file is as gofmt writes it.
 	@hack/verify-format.sh
 
-.PHONY: verify-vet
-verify-vet: test-libraries # go vet finds nothing.
-	@go vet ./...
-	@cd e2e/disk && go vet ./...
-
 .PHONY: verify-lint
-verify-lint: bin/golangci-lint # The linters of .golangci.yml find nothing.
+verify-lint: bin/golangci-lint test-libraries # The linters of .golangci.yml, go vet among them, find nothing.
 	@bin/golangci-lint run ./...
 	@cd e2e/disk && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -271,14 +272,18 @@ func TestAHostilePeerReachesNoAPIServer(t *testing.T) {
 		}, patience, 50*time.Millisecond, "%s leads there", n.Name)
 	}
 	await(t, l)
+	var dials sync.WaitGroup
 	for _, n := range l.West.Nodes {
 		for _, to := range targets {
-			conn, err := n.Pods[0].Dial("tcp", "", to.String())
-			if !assert.Error(t, err, "a pod of %s reaches %s", n.Name, to) {
-				_ = conn.Close()
-			}
+			dials.Go(func() {
+				conn, err := n.Pods[0].Dial("tcp", "", to.String())
+				if !assert.Error(t, err, "a pod of %s reaches %s", n.Name, to) {
+					_ = conn.Close()
+				}
+			})
 		}
 	}
+	dials.Wait()
 }
 
 // TestAPeerIsNoWayToAThirdCluster has a gateway there take addresses of another cluster that home is joined with, and send to it.

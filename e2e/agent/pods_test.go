@@ -61,7 +61,6 @@ func (x tenant) shadow(namespace, name string, change func(*remotev1alpha1.Shado
 	return made
 }
 
-// phase waits until a ShadowPod has a phase, and returns it.
 func (x tenant) phase(namespace, name string, phase remotev1alpha1.ShadowPodPhase) *remotev1alpha1.ShadowPod {
 	x.t.Helper()
 	var shadow *remotev1alpha1.ShadowPod
@@ -75,7 +74,6 @@ func (x tenant) phase(namespace, name string, phase remotev1alpha1.ShadowPodPhas
 	return shadow
 }
 
-// runs waits until the pod of a name runs, and returns it.
 func (x tenant) runs(namespace, name string) *corev1.Pod {
 	x.t.Helper()
 	var pod *corev1.Pod

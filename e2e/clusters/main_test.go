@@ -205,11 +205,7 @@ func claimOf(t *testing.T, cluster *testbed.Cluster, namespace, name string) *co
 
 func hasVolume(t *testing.T, name string) bool {
 	t.Helper()
-	_, err := bed.Home.Client().CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		require.NoError(t, err)
-	}
-	return err == nil
+	return await.Volume(t, bed.Home.Client(), name) != nil
 }
 
 func pod(t *testing.T, namespace, name string) *corev1.Pod {

@@ -181,7 +181,6 @@ func (c *Case) isCut() bool {
 	return c.cut
 }
 
-// faultHappened says whether the fault has happened.
 func (c *Case) faultHappened() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -348,7 +348,6 @@ func (w *World) awaitCase(ctx context.Context, c *Case, missing func(*View) erro
 	}
 }
 
-// shape makes a claim one of the trip.
 func (t trip) shape(claim *corev1.PersistentVolumeClaim) {
 	if t.single {
 		claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
@@ -527,7 +526,6 @@ type disk struct {
 	block bool
 }
 
-// diskOf returns the disk of a real volume.
 func (w *World) diskOf(real *corev1.PersistentVolume) (disk, error) {
 	path, err := w.Bed.Disks.Of(real)
 	if err != nil || ptr.Deref(real.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) != corev1.PersistentVolumeBlock {

@@ -51,7 +51,6 @@ func (c *Case) seriesName() string {
 // seriesSeparator is between the calls of a series that are given one by one.
 const seriesSeparator = "+"
 
-// parseCalls reads calls.
 func parseCalls(text string) (calls []Call, err error) {
 	for part := range strings.SplitSeq(text, seriesSeparator) {
 		call, wrong := ParseCall(part)

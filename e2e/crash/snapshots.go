@@ -108,7 +108,6 @@ func look[T any](ctx context.Context, w *World, cluster *testbed.Cluster, resour
 	return volumesnapshot.Read[T](found)
 }
 
-// snapshotsOf returns the snapshots in a namespace.
 func (w *World) snapshotsOf(ctx context.Context, cluster *testbed.Cluster, namespace string) ([]*volumesnapshot.Snapshot, error) {
 	list, err := w.dynamic[cluster].Resource(volumesnapshot.Snapshots).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -304,7 +304,6 @@ func count(calls map[string][]Call) (n int) {
 // every is how many of the faults of a flow a sample leaves out between two.
 const every = 4
 
-// plan returns the cases of flows that make calls.
 func (o Options) plan(flows []Flow, calls map[string][]Call) []*Case {
 	wanted := o.Faults
 	if len(wanted) == 0 {

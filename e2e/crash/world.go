@@ -539,7 +539,6 @@ func (w *World) choose(ctx context.Context, cluster *testbed.Cluster, claim *cor
 	return w.patch(ctx, cluster, claim, map[string]any{"metadata": map[string]any{"annotations": map[string]any{keys.SelectedNode: chosen}}})
 }
 
-// create makes a claim of a class for a node.
 func (w *World) create(ctx context.Context, c *Case, name, class, node string, changes ...func(*corev1.PersistentVolumeClaim)) error {
 	claim := fabric.NewClaim(c.Namespace, name, class)
 	claim.Annotations = map[string]string{keys.SelectedNode: node}

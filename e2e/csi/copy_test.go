@@ -114,28 +114,32 @@ func TestACopyIsMadeOfASourceThatHasGrown(t *testing.T) {
 	}
 }
 
-// makeSnapshotClasses makes the default classes of snapshots: in each cluster that of
+// makeSnapshotClasses makes the default classes of snapshots, of one volume and of several: in each cluster that of
 // its driver, at home also that of volumes in remote clusters.
 func makeSnapshotClasses(ctx context.Context) error {
-	for _, class := range []struct {
-		cluster      *testbed.Cluster
-		name, driver string
-		parameters   string
-	}{
-		{bed.Home, "taken-here", homeDriver, "{}"},
-		{bed.Home, "taken-there", keys.Driver, "{lodestone.dev/remote-class.west: taken}"},
-		{bed.West, "taken", westDriver, "{}"},
+	for _, of := range []struct{ api, kind, mark, name string }{
+		{"snapshot.storage.k8s.io/v1", "VolumeSnapshotClass", "snapshot.storage.kubernetes.io", "taken"},
+		{"groupsnapshot.storage.k8s.io/v1beta2", "VolumeGroupSnapshotClass", "groupsnapshot.storage.kubernetes.io", "together"},
 	} {
-		_, err := class.cluster.Kubectl(ctx, fmt.Sprintf(`
-apiVersion: snapshot.storage.k8s.io/v1
-kind: VolumeSnapshotClass
-metadata: {name: %s, annotations: {snapshot.storage.kubernetes.io/is-default-class: "%t"}}
+		for _, class := range []struct {
+			cluster                  *testbed.Cluster
+			name, driver, parameters string
+		}{
+			{bed.Home, of.name + "-here", homeDriver, "{}"},
+			{bed.Home, of.name + "-there", keys.Driver, "{lodestone.dev/remote-class.west: " + of.name + "}"},
+			{bed.West, of.name, westDriver, "{}"},
+		} {
+			_, err := class.cluster.Kubectl(ctx, fmt.Sprintf(`
+apiVersion: %s
+kind: %s
+metadata: {name: %s, annotations: {%s/is-default-class: "%t"}}
 driver: %s
 deletionPolicy: Delete
 parameters: %s
-`, class.name, class.cluster == bed.Home, class.driver, class.parameters), "apply", "-f", "-")
-		if err != nil {
-			return fmt.Errorf("make VolumeSnapshotClass %s: %w", class.name, err)
+`, of.api, of.kind, class.name, of.mark, class.cluster == bed.Home, class.driver, class.parameters), "apply", "-f", "-")
+			if err != nil {
+				return fmt.Errorf("make %s %s: %w", of.kind, class.name, err)
+			}
 		}
 	}
 	return nil

@@ -19,33 +19,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// makeGroupClasses makes the default classes of snapshots of several volumes, as
-// makeSnapshotClasses does for one.
-func makeGroupClasses(ctx context.Context) error {
-	for _, class := range []struct {
-		cluster      *testbed.Cluster
-		name, driver string
-		parameters   string
-	}{
-		{bed.Home, "together-here", homeDriver, "{}"},
-		{bed.Home, "together-there", keys.Driver, "{lodestone.dev/remote-class.west: together}"},
-		{bed.West, "together", westDriver, "{}"},
-	} {
-		_, err := class.cluster.Kubectl(ctx, fmt.Sprintf(`
-apiVersion: groupsnapshot.storage.k8s.io/v1beta2
-kind: VolumeGroupSnapshotClass
-metadata: {name: %s, annotations: {groupsnapshot.storage.kubernetes.io/is-default-class: "%t"}}
-driver: %s
-deletionPolicy: Delete
-parameters: %s
-`, class.name, class.cluster == bed.Home, class.driver, class.parameters), "apply", "-f", "-")
-		if err != nil {
-			return fmt.Errorf("make VolumeGroupSnapshotClass %s: %w", class.name, err)
-		}
-	}
-	return nil
-}
-
 // inGroup gives a claim the label by which groups select.
 func inGroup(claim *corev1.PersistentVolumeClaim) { claim.Labels = map[string]string{"app": "db"} }
 

@@ -79,9 +79,6 @@ func TestMain(m *testing.M) {
 		if err := makeSnapshotClasses(ctx); err != nil {
 			return err
 		}
-		if err := makeGroupClasses(ctx); err != nil {
-			return err
-		}
 		binary, err := bed.BuildProvisioner(ctx)
 		if err != nil {
 			return err

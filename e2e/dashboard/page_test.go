@@ -20,14 +20,6 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/status"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv("LODESTONE_TESTBED") != "" {
-		fmt.Println("the page needs no control plane: the unit tests test it")
-		return
-	}
-	os.Exit(m.Run())
-}
-
 // serve serves the page with a status.
 func serve(t *testing.T, shown status.Status) *dashboard.Server {
 	t.Helper()

@@ -17,8 +17,8 @@ import (
 
 const everywhere = ""
 
-// right is one thing that an identity may or may not do. A resource is written
-// "group/resource[/subresource]", with an empty group for the core.
+// right is what an identity may or may not do with a resource, which is written
+// "group/resource[/subresource]", with an empty group for the core. Several verbs are separated by commas.
 type right struct {
 	verb, resource, namespace, name string
 	allowed                         bool
@@ -27,8 +27,7 @@ type right struct {
 func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 	apply(t, "base")
 	check(t, systemNamespace, "lodestone-provisioner", []right{
-		{verb: "create", resource: "/persistentvolumes", allowed: true},
-		{verb: "delete", resource: "/persistentvolumes", allowed: true},
+		{verb: "create,delete", resource: "/persistentvolumes", allowed: true},
 		{verb: "update", resource: "/persistentvolumes"},
 		{verb: "patch", resource: "/persistentvolumes/status", allowed: true},
 		{verb: "update", resource: "/persistentvolumes/status"},
@@ -37,50 +36,38 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "update", resource: "/persistentvolumeclaims/status", namespace: "default"},
 		{verb: "get", resource: "storage.k8s.io/volumeattributesclasses", allowed: true},
 		{verb: "create", resource: "storage.k8s.io/volumeattributesclasses"},
-		{verb: "create", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
-		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
-		{verb: "create", resource: "/persistentvolumeclaims", namespace: "default"},
-		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "default"},
+		{verb: "create,delete", resource: "/persistentvolumeclaims", namespace: "lodestone-storage", allowed: true},
+		{verb: "create,delete", resource: "/persistentvolumeclaims", namespace: "default"},
 		{verb: "watch", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: everywhere, allowed: true},
-		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "lodestone-storage", allowed: true},
-		{verb: "delete", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "lodestone-storage", allowed: true},
-		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "default"},
-		{verb: "delete", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "default"},
-		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshotcontents", allowed: true},
-		{verb: "delete", resource: "snapshot.storage.k8s.io/volumesnapshotcontents", allowed: true},
+		{verb: "create,delete", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "lodestone-storage", allowed: true},
+		{verb: "create,delete", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "default"},
+		{verb: "create,delete", resource: "snapshot.storage.k8s.io/volumesnapshotcontents", allowed: true},
 		{verb: "patch", resource: "snapshot.storage.k8s.io/volumesnapshotcontents/status", allowed: true},
 		{verb: "list", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: everywhere, allowed: true},
-		{verb: "create", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "lodestone-storage", allowed: true},
-		{verb: "delete", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "lodestone-storage", allowed: true},
-		{verb: "create", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "default"},
-		{verb: "delete", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "default"},
+		{verb: "create,delete", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "lodestone-storage", allowed: true},
+		{verb: "create,delete", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "default"},
 		{verb: "patch", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents", allowed: true},
 		{verb: "patch", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents/status", allowed: true},
 		{verb: "delete", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents"},
-		{verb: "get", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses", allowed: true},
-		{verb: "list", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses", allowed: true},
-		{verb: "get", resource: "snapshot.storage.k8s.io/volumesnapshotclasses", allowed: true},
-		{verb: "list", resource: "snapshot.storage.k8s.io/volumesnapshotclasses", allowed: true},
+		{verb: "get,list", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses", allowed: true},
+		{verb: "get,list", resource: "snapshot.storage.k8s.io/volumesnapshotclasses", allowed: true},
 		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshotclasses"},
-		{verb: "list", resource: "/secrets", namespace: systemNamespace, allowed: true},
-		{verb: "get", resource: "/secrets", namespace: "default"},
+		{verb: "list,create", resource: "/secrets", namespace: systemNamespace, allowed: true},
+		{verb: "get,create", resource: "/secrets", namespace: "default"},
 		{verb: "list", resource: "/secrets", namespace: everywhere},
-		{verb: "create", resource: "/secrets", namespace: systemNamespace, allowed: true},
 		{verb: "create", resource: "/secrets", namespace: "lodestone-storage", allowed: true},
 		{verb: "get", resource: "/secrets", namespace: "lodestone-storage"},
-		{verb: "create", resource: "/secrets", namespace: "default"},
 		{verb: "create", resource: "/pods", namespace: "lodestone-storage", allowed: true},
 		{verb: "create", resource: "/pods/portforward", namespace: "lodestone-storage", allowed: true},
 		{verb: "create", resource: "/pods/portforward", namespace: "default"},
 		{verb: "create", resource: "/pods/exec", namespace: "lodestone-storage"},
 		// Only where the owner of a namespace binds lodestone-freeze: TestFreezingIsARightOfOneNamespace.
-		{verb: "create", resource: "/pods/exec", namespace: "default"},
-		{verb: "get", resource: "/pods/exec", namespace: "default"},
+		{verb: "create,get", resource: "/pods/exec", namespace: "default"},
 		{verb: "watch", resource: "lodestone.dev/volumemoves", namespace: everywhere, allowed: true},
 		{verb: "update", resource: "lodestone.dev/volumemoves/status", namespace: "default", allowed: true},
 		{verb: "create", resource: "lodestone.dev/volumemoves", namespace: "default", allowed: true},
 		{verb: "fence", resource: "lodestone.dev/remoteclusters", allowed: true},
-		{verb: "giveup", resource: "lodestone.dev/remoteclusters"},
+		{verb: "giveup,create,delete", resource: "lodestone.dev/remoteclusters"},
 		{verb: "watch", resource: "lodestone.dev/volumereplicas", namespace: everywhere, allowed: true},
 		{verb: "update", resource: "lodestone.dev/volumereplicas/status", namespace: "default", allowed: true},
 		{verb: "create", resource: "lodestone.dev/volumereplicas", namespace: "default", allowed: true},
@@ -92,8 +79,6 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "list", resource: "/events", namespace: "lodestone-storage", allowed: true},
 		{verb: "list", resource: "/events", namespace: "default"},
 		{verb: "update", resource: "lodestone.dev/remoteclusters/status", allowed: true},
-		{verb: "create", resource: "lodestone.dev/remoteclusters"},
-		{verb: "delete", resource: "lodestone.dev/remoteclusters"},
 		{verb: "update", resource: "/nodes"},
 		{verb: "watch", resource: "/pods", namespace: everywhere, allowed: true},
 		{verb: "patch", resource: "/pods", namespace: "default", allowed: true}, // confined by admission: e2e/moves
@@ -103,9 +88,7 @@ func TestProvisionerHasTheRightsThatItNeedsAndNoOthers(t *testing.T) {
 		{verb: "create", resource: "/serviceaccounts/token", namespace: systemNamespace},
 		{verb: "update", resource: "storage.k8s.io/storageclasses"},
 		{verb: "watch", resource: "storage.k8s.io/csistoragecapacities", namespace: everywhere, allowed: true},
-		{verb: "create", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
-		{verb: "update", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
-		{verb: "delete", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
+		{verb: "create,update,delete", resource: "storage.k8s.io/csistoragecapacities", namespace: systemNamespace, allowed: true},
 		{verb: "create", resource: "storage.k8s.io/csistoragecapacities", namespace: "default"},
 		{verb: "delete", resource: "storage.k8s.io/csistoragecapacities", namespace: "kube-system"},
 		{verb: "watch", resource: "storage.k8s.io/csidrivers", allowed: true},
@@ -127,9 +110,7 @@ func TestTheVirtualNodeProgramGetsWhatSharingServicesTakes(t *testing.T) {
 	check(t, systemNamespace, "lodestone-virtualnode", []right{
 		{verb: "watch", resource: api + "serviceexports", namespace: everywhere, allowed: true},
 		{verb: "update", resource: api + "serviceexports/status", namespace: everywhere, allowed: true},
-		{verb: "create", resource: api + "serviceexports", namespace: "default"},
-		{verb: "update", resource: api + "serviceexports", namespace: "default"},
-		{verb: "delete", resource: api + "serviceexports", namespace: "default"},
+		{verb: "create,update,delete", resource: api + "serviceexports", namespace: "default"},
 		{verb: "create", resource: api + "serviceimports", namespace: everywhere, allowed: true},
 		{verb: "update", resource: api + "serviceimports/status", namespace: everywhere, allowed: true},
 		{verb: "patch", resource: api + "serviceimports", namespace: "default"},
@@ -148,9 +129,7 @@ func TestExtenderOnlyReads(t *testing.T) {
 		"storage.k8s.io/storageclasses", "lodestone.dev/remoteclusters",
 	} {
 		rights = append(rights, right{verb: "watch", resource: resource, allowed: true})
-		for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
-			rights = append(rights, right{verb: verb, resource: resource})
-		}
+		rights = append(rights, right{verb: "create,update,patch,delete,deletecollection", resource: resource})
 	}
 	rights = append(rights,
 		right{verb: "list", resource: "/secrets"},
@@ -193,12 +172,8 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 		{verb: "get", resource: "storage.k8s.io/volumeattributesclasses", allowed: true},
 		{verb: "create", resource: "storage.k8s.io/volumeattributesclasses"},
 		{verb: "patch", resource: "/persistentvolumeclaims/status", namespace: "shop"},
-		{verb: "create", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
-		{verb: "watch", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
-		{verb: "patch", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
-		{verb: "delete", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
-		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "shop", allowed: true},
-		{verb: "watch", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "shop", allowed: true},
+		{verb: "create,watch,patch,delete", resource: "/persistentvolumeclaims", namespace: "shop", allowed: true},
+		{verb: "create,watch", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "shop", allowed: true},
 		{verb: "create", resource: "snapshot.storage.k8s.io/volumesnapshots", namespace: "default"},
 		{verb: "create", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "shop", allowed: true},
 		{verb: "create", resource: "groupsnapshot.storage.k8s.io/volumegroupsnapshots", namespace: "default"},
@@ -208,8 +183,7 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 		{verb: "create", resource: "/persistentvolumeclaims", namespace: "default"},
 		{verb: "create", resource: "/persistentvolumeclaims", namespace: "kube-system"},
 		{verb: "list", resource: "/persistentvolumeclaims", namespace: everywhere},
-		{verb: "patch", resource: "/persistentvolumes"},
-		{verb: "delete", resource: "/persistentvolumes"},
+		{verb: "patch,delete", resource: "/persistentvolumes"},
 		{verb: "get", resource: "/secrets", namespace: "shop"},
 		{verb: "create", resource: "/pods", namespace: "shop"},
 		{verb: "get", resource: "/namespaces", name: "default"},
@@ -218,9 +192,7 @@ func TestHomeClusterWritesOnlyClaimsAndOnlyWhereItIsBound(t *testing.T) {
 		{verb: "get", resource: "/nodes/proxy"},
 		{verb: "patch", resource: "/nodes"},
 		{verb: "create", resource: "/serviceaccounts/token", namespace: "lodestone-volumes"},
-		{verb: "get", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
-		{verb: "create", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
-		{verb: "update", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
+		{verb: "get,create,update", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes", allowed: true},
 		{verb: "delete", resource: "coordination.k8s.io/leases", namespace: "lodestone-volumes"},
 		{verb: "get", resource: "coordination.k8s.io/leases", namespace: "kube-system"},
 		{verb: "create", resource: "rbac.authorization.k8s.io/rolebindings", namespace: "shop"},
@@ -231,25 +203,27 @@ func check(t *testing.T, namespace, serviceAccount string, rights []right) {
 	t.Helper()
 	user := "system:serviceaccount:" + namespace + ":" + serviceAccount
 	for _, right := range rights {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User:               user,
-			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-			ResourceAttributes: right.attributes(),
-		}}
-		// The authorizer learns of a new binding a moment after it is made.
-		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			answer, err := cluster.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-			require.NoError(c, err)
-			assert.Equal(c, right.allowed, answer.Status.Allowed, "%s: %+v", user, right)
-		}, waitLong, poll)
+		for verb := range strings.SplitSeq(right.verb, ",") {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               user,
+				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+				ResourceAttributes: right.attributes(verb),
+			}}
+			// The authorizer learns of a new binding a moment after it is made.
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				answer, err := cluster.Client().AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+				require.NoError(c, err)
+				assert.Equal(c, right.allowed, answer.Status.Allowed, "%s: %s of %+v", user, verb, right)
+			}, waitLong, poll)
+		}
 	}
 }
 
-func (r right) attributes() *authorizationv1.ResourceAttributes {
+func (r right) attributes(verb string) *authorizationv1.ResourceAttributes {
 	group, resource, _ := strings.Cut(r.resource, "/")
 	resource, subresource, _ := strings.Cut(resource, "/")
 	return &authorizationv1.ResourceAttributes{
-		Verb: r.verb, Group: group, Resource: resource, Subresource: subresource,
+		Verb: verb, Group: group, Resource: resource, Subresource: subresource,
 		Namespace: r.namespace, Name: r.name, Version: "*",
 	}
 }
@@ -266,8 +240,7 @@ func TestFreezingIsARightOfOneNamespace(t *testing.T) {
 		assert.NoError(c, err)
 	}, waitLong, poll)
 	check(t, systemNamespace, "lodestone-provisioner", []right{
-		{verb: "create", resource: "/pods/exec", namespace: namespace, allowed: true},
-		{verb: "get", resource: "/pods/exec", namespace: namespace, allowed: true},
+		{verb: "create,get", resource: "/pods/exec", namespace: namespace, allowed: true},
 		{verb: "create", resource: "/pods/attach", namespace: namespace},
 		{verb: "create", resource: "/pods/ephemeralcontainers", namespace: namespace},
 		{verb: "get", resource: "/secrets", namespace: namespace},
@@ -287,15 +260,11 @@ func TestWhoMayWorkInANamespaceMayMoveItsVolumes(t *testing.T) {
 		})
 		works := role != "view"
 		check(t, namespace, role, []right{
-			{verb: "get", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: true},
-			{verb: "watch", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: true},
-			{verb: "create", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
-			{verb: "patch", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
-			{verb: "delete", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
+			{verb: "get,watch", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: true},
+			{verb: "create,patch,delete", resource: "lodestone.dev/volumemoves", namespace: namespace, allowed: works},
 			{verb: "update", resource: "lodestone.dev/volumemoves/status", namespace: namespace},
 			{verb: "get", resource: "lodestone.dev/volumereplicas", namespace: namespace, allowed: true},
-			{verb: "create", resource: "lodestone.dev/volumereplicas", namespace: namespace, allowed: works},
-			{verb: "delete", resource: "lodestone.dev/volumereplicas", namespace: namespace, allowed: works},
+			{verb: "create,delete", resource: "lodestone.dev/volumereplicas", namespace: namespace, allowed: works},
 			{verb: "update", resource: "lodestone.dev/volumereplicas/status", namespace: namespace},
 			{verb: "create", resource: "lodestone.dev/volumemoves", namespace: "default"},
 			{verb: "get", resource: "lodestone.dev/remoteclusters"},

@@ -105,6 +105,15 @@ func (f *Fabric) Tenant(ctx context.Context, mutate func(*remotev1alpha1.HomeClu
 	return f.West.ServiceAccountKubeconfig(ctx, keys.TenantPrefix+home.Name, keys.HomeAccount)
 }
 
+// Admit makes west serve home, as Tenant does, and makes it known at home.
+func (f *Fabric) Admit(ctx context.Context, mutate func(*remotev1alpha1.HomeCluster)) error {
+	kubeconfig, err := f.Tenant(ctx, mutate)
+	if err != nil {
+		return err
+	}
+	return f.Register(ctx, "west", kubeconfig)
+}
+
 // AwaitTenant waits until a HomeCluster of west is Ready.
 func (f *Fabric) AwaitTenant(ctx context.Context, id string) error {
 	var last *metav1.Condition

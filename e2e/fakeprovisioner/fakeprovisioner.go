@@ -205,9 +205,6 @@ type Behavior struct {
 	// them has that choice dropped, and kube-scheduler chooses again.
 	FullNodes []string
 
-	// DeleteDelay is how long the deletion of a volume takes.
-	DeleteDelay time.Duration
-
 	// DeleteNever makes every attempt to delete a volume fail.
 	DeleteNever bool
 

@@ -101,9 +101,6 @@ func (p *Provisioner) Delete(ctx context.Context, volume *corev1.PersistentVolum
 	if behavior.DeleteNever {
 		return fmt.Errorf("the storage refuses to delete volume %s", volume.Name)
 	}
-	if err := pause(ctx, behavior.DeleteDelay); err != nil {
-		return err
-	}
 	p.storage.remove(volume.Spec.CSI.VolumeHandle)
 	return nil
 }

@@ -268,9 +268,7 @@ func startExtender(t *testing.T, f *fabric.Fabric) *fabric.Program {
 // register peers home with west, and waits until it acts there.
 func register(t *testing.T, f *fabric.Fabric) {
 	t.Helper()
-	kubeconfig, err := f.Tenant(t.Context(), nil)
-	require.NoError(t, err)
-	require.NoError(t, f.Register(t.Context(), "west", kubeconfig))
+	require.NoError(t, f.Admit(t.Context(), nil))
 	awaitInForce(t, f)
 	require.NoError(t, f.AwaitNode(t.Context(), fabric.WestNode, corev1.ConditionTrue))
 }

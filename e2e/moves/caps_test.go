@@ -1,7 +1,6 @@
 package moves
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,12 +23,9 @@ import (
 // capped starts the provisioner anew with limits.
 func capped(t *testing.T, total, perNamespace int) {
 	t.Helper()
-	require.NoError(t, provisioner.Stop())
-	var err error
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()), func(c *app.Config) {
+	restart(t, func(c *app.Config) {
 		c.MaxMoves, c.MaxMovesPerNamespace = total, perNamespace
 	})
-	require.NoError(t, err)
 }
 
 // endless makes a move of a volume that is filled, and that no pod uses, stay in FinalSync until it is aborted.
@@ -65,10 +61,7 @@ func forgotten(t *testing.T, made *v1alpha1.VolumeMove, phase v1alpha1.MovePhase
 func TestMovesWaitForTheirTurn(t *testing.T) {
 	testbed.NotInShort(t)
 	many, one := space(t), space(t)
-	t.Cleanup(func() {
-		_ = provisioner.Stop()
-		provisioner, _ = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-	})
+	t.Cleanup(func() { restart(t) })
 	all := application(many, "first", "a")
 	all.Spec.Volumes = fabric.NewPod(many, "first", "a", "b", "c", "d").Spec.Volumes
 	begins(t, many, all, "a", "b", "c", "d")

@@ -59,7 +59,6 @@ func wasWritten(t *testing.T, made *v1alpha1.VolumeMove) bool {
 	})
 }
 
-// acceptedWith returns what a move says of what it accepts.
 func acceptedWith(t *testing.T, made *v1alpha1.VolumeMove) string {
 	t.Helper()
 	now := must.Get(t, moves(t, made.Namespace), made.Name)

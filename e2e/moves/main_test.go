@@ -31,6 +31,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/app"
 )
 
 // bed is shared by the tests of this package; each has a namespace of its own.
@@ -77,11 +78,7 @@ func TestMain(m *testing.M) {
 		if virtualNode, err = bed.StartVirtualNode(ctx); err != nil {
 			return err
 		}
-		kubeconfig, err := bed.Tenant(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
+		if err := bed.Admit(ctx, nil); err != nil {
 			return err
 		}
 		if err := bed.AwaitReady(ctx, "west", metav1.ConditionTrue); err != nil {
@@ -187,7 +184,6 @@ func folder(t *testing.T, namespace, claim string) string {
 	return path
 }
 
-// realOf returns the real volume of a claim, and the disks that it is one of.
 func realOf(t *testing.T, namespace, claim string) (*corev1.PersistentVolume, processes.Disks) {
 	t.Helper()
 	found := await.Claim(t, bed.Home.Client(), namespace, claim)
@@ -222,4 +218,19 @@ func counts(t *testing.T, folder string, beyond int) int {
 	await.Until(t, fmt.Sprintf("the application counts beyond %d in %s", beyond, folder), func() bool { return counted(t, folder) > beyond },
 		func() any { return counted(t, folder) })
 	return counted(t, folder)
+}
+
+// restart stops the provisioner and starts it again; tune changes its flags.
+func restart(t *testing.T, tune ...func(*app.Config)) {
+	t.Helper()
+	require.NoError(t, provisioner.Stop())
+	resume(t, tune...)
+}
+
+// resume starts the provisioner, which was stopped.
+func resume(t *testing.T, tune ...func(*app.Config)) {
+	t.Helper()
+	var err error
+	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()), tune...)
+	require.NoError(t, err)
 }

@@ -101,7 +101,6 @@ func beginsWith(t *testing.T, pod *corev1.Pod, claims ...*corev1.PersistentVolum
 	})
 }
 
-// move makes a VolumeMove.
 func move(t *testing.T, namespace, name, cluster string, tune ...func(*v1alpha1.VolumeMove)) *v1alpha1.VolumeMove {
 	t.Helper()
 	wanted := &v1alpha1.VolumeMove{
@@ -115,7 +114,6 @@ func move(t *testing.T, namespace, name, cluster string, tune ...func(*v1alpha1.
 	return must.Create(t, moves(t, namespace), wanted)
 }
 
-// reaches waits until a move is in a phase.
 func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePhase) *v1alpha1.VolumeMove {
 	t.Helper()
 	var now *v1alpha1.VolumeMove

@@ -1,7 +1,6 @@
 package moves
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -33,9 +32,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 	require.NoError(t, provisioner.Stop())
 	first.forgets(t)
 	second.forgets(t)
-	var err error
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-	require.NoError(t, err)
+	resume(t)
 
 	for _, m := range []*movedAway{first, second} {
 		told := await.Event(t, bed.Home.Client(), namespace, m.name, "NewerBacking")
@@ -54,7 +51,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 
 	// A user with rights in the namespace chooses nothing, and no other move copies the older data over the newer.
 	users := owner(t, namespace)
-	_, err = users.CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "first", types.MergePatchType,
+	_, err := users.CoreV1().PersistentVolumeClaims(namespace).Patch(t.Context(), "first", types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"x"}}}`, keys.Unlock), metav1.PatchOptions{})
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	other := move(t, namespace, "first", "west", func(m *v1alpha1.VolumeMove) { m.Name = "again" })

@@ -137,10 +137,7 @@ func TestACopyInTheStopOutlivesTheProvisioner(t *testing.T) {
 	fill(t, folder(t, namespace, "data"))
 	made := move(t, namespace, "data", "west", offline, limited)
 	copies(t, made)
-	require.NoError(t, provisioner.Stop())
-	var err error
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-	require.NoError(t, err)
+	restart(t)
 	done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 	require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 	at := folder(t, namespace, "data")
@@ -241,7 +238,6 @@ func virtualClassOf(t *testing.T, home, west *sidecars.Driver) string {
 	return class
 }
 
-// snapshotClass makes a class of snapshots.
 func snapshotClass(t *testing.T, cluster *testbed.Cluster, driver string) {
 	t.Helper()
 	must.Kubectl(t, cluster,
@@ -500,10 +496,7 @@ func TestVolumesForOnePodMoveFromOneSnapshotOfAll(t *testing.T) {
 
 	ofOneMoment(t, movesFromSnapshots(t, namespace, "together", "west", home, bed.Home, fabric.Storage, func() {
 		// Another provisioner goes on.
-		require.NoError(t, provisioner.Stop())
-		var err error
-		provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-		require.NoError(t, err)
+		restart(t)
 	}))
 	ofOneMoment(t, movesFromSnapshots(t, namespace, "together", keys.Home, west, bed.West, namespace, func() {}))
 

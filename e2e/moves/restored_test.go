@@ -1,7 +1,6 @@
 package moves
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -37,9 +36,7 @@ func TestAMoveInABackupOfHomeCopiesNothingOverWhatIsInUseSince(t *testing.T) {
 	require.NoError(t, provisioner.Stop())
 	written := counted(t, target)
 	restores(t, made, before)
-	var err error
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-	require.NoError(t, err)
+	resume(t)
 
 	failed := reaches(t, made, v1alpha1.MoveFailed)
 	assert.Contains(t, failed.Status.Message, "at the target is in use since")
@@ -126,8 +123,7 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 	must.Patch(t, core.PersistentVolumes(), patched.Spec.VolumeName, types.MergePatchType,
 		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`))
 	putsBack(t, before)
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-	require.NoError(t, err)
+	resume(t)
 
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "NewerBacking"), "a move has replaced real claim")
 	act(t, first, v1alpha1.ActionFinalize)
@@ -148,7 +144,6 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 	counts(t, kept, written+10)
 }
 
-// recordOf returns the record of a move.
 func recordOf(t *testing.T, made *v1alpha1.VolumeMove) *record.Record {
 	t.Helper()
 	secret := must.Get(t, bed.Home.Client().CoreV1().Secrets(fabric.System), record.SecretName(made.UID))

@@ -2,7 +2,6 @@ package moves
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -200,10 +199,7 @@ func TestAProvisionerThatIsKilledGoesOnWithAMove(t *testing.T) {
 		reaches(t, made, phase, v1alpha1.MoveRetain)
 		// Not as SIGKILL would, but between two steps; steps that are cut off are the
 		// business of the tests of decisions.
-		require.NoError(t, provisioner.Stop())
-		var err error
-		provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()))
-		require.NoError(t, err)
+		restart(t)
 		done := reaches(t, made, v1alpha1.MoveDone, v1alpha1.MoveFailed, v1alpha1.MoveAborted)
 		require.Equal(t, v1alpha1.MoveDone, done.Status.Phase, done.Status.Message)
 		nothingLeft(t, namespace, made)

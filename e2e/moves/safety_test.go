@@ -293,11 +293,7 @@ func TestPodsOfALockedClaimWaitAtTheGateWhateverOwnsThem(t *testing.T) {
 	namespace, other := space(t), space(t)
 	// It unlocks claims that no move holds.
 	require.NoError(t, provisioner.Stop())
-	defer func() {
-		var err error
-		provisioner, err = bed.StartProvisioner(context.Background())
-		require.NoError(t, err)
-	}()
+	defer resume(t)
 	for _, claim := range []*corev1.PersistentVolumeClaim{
 		fabric.NewClaim(namespace, "data", fabric.Class), fabric.NewClaim(namespace, "free", fabric.Class),
 		fabric.NewClaim(other, "data", fabric.Class),

@@ -119,12 +119,9 @@ func TestMoversDialEachOtherWhereTheirNetworksAreShared(t *testing.T) {
 // network.
 func replaced(t *testing.T, network string) {
 	t.Helper()
-	require.NoError(t, provisioner.Stop())
-	var err error
-	provisioner, err = bed.StartProvisioner(context.WithoutCancel(t.Context()), func(config *provisionerapp.Config) {
+	restart(t, func(config *provisionerapp.Config) {
 		config.MoverNetworks = []string{network}
 	})
-	require.NoError(t, err)
 }
 
 func TestMoversAreJoinedWhereTheAddressOfOneLeadsNowhere(t *testing.T) {

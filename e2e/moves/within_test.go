@@ -244,7 +244,6 @@ func leftOver(t *testing.T, namespace, name string) *corev1.PersistentVolumeClai
 	return made
 }
 
-// grows has a claim grow, and waits until it has.
 func grows(t *testing.T, namespace, claim, size string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"resources":{"requests":{"storage":%q}}}}`, size)

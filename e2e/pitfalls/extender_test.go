@@ -45,18 +45,20 @@ type extender struct {
 }
 
 // runExtender runs the extender with the rights of a ServiceAccount and waits until
-// it is ready. It ends with the test, if not before.
-func runExtender(t *testing.T, address, serviceAccount string) *extender {
+// it is ready. It ends with the test, if not before. tune changes its configuration.
+func runExtender(t *testing.T, address, serviceAccount string, tune ...func(*app.Config)) *extender {
 	t.Helper()
 	home, err := bed.ServiceAccountConfig(t.Context(), system, serviceAccount)
 	require.NoError(t, err)
 	status := listen(t, "127.0.0.1:0")
 	verbs := listen(t, address)
 	ctx, cancel := context.WithCancel(context.Background())
+	config := &app.Config{Home: home, Verbs: verbs, Status: status, MaxStaleness: time.Minute}
+	for _, change := range tune {
+		change(config)
+	}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- app.Run(ctx, &app.Config{Home: home, Verbs: verbs, Status: status, MaxStaleness: time.Minute})
-	}()
+	go func() { ended <- app.Run(ctx, config) }()
 	stopped := false
 	e := &extender{status: "http://" + status.Addr().String(), stop: func() {
 		if !stopped {

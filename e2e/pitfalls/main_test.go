@@ -1,7 +1,7 @@
 // Package pitfalls tries what can go wrong between kube-scheduler and an extender,
 // on real kube-schedulers: extenders that are down, hang or talk nonsense, more
-// nodes than kube-scheduler looks at, pods that the extender has no interest in, and
-// a second scheduler of two replicas. docs/scheduling-contract.md lists all pitfalls
+// nodes than kube-scheduler looks at, pods that the extender has no interest in, an
+// extender that cannot see the cluster, and a second scheduler of two replicas. docs/scheduling-contract.md lists all pitfalls
 // with the tests that hold them off, here and elsewhere.
 //
 // The tests stand in for the provisioner: they write what that program would.
@@ -10,6 +10,7 @@ package pitfalls
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -51,6 +52,13 @@ var homeNodes = []string{"home-1", "home-2"}
 var bed *testbed.Cluster
 
 func TestMain(m *testing.M) {
+	// How long a connection may be silent before its other end is asked for a sign of life, and for how long that may take: 30 and 15
+	// unless told otherwise.
+	for _, name := range []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"} {
+		if err := os.Setenv(name, "1"); err != nil {
+			panic(err)
+		}
+	}
 	testbed.Main(m, start)
 }
 
@@ -173,8 +181,12 @@ func (s *shop) awayFromHome(name string) {
 // dataIn makes a claim with a volume whose data is in a cluster.
 func (s *shop) dataIn(name, cluster string) {
 	s.t.Helper()
-	ctx := s.t.Context()
-	claim := s.claim(name, nil)
+	s.bind(s.claim(name, nil), cluster)
+}
+
+// bind gives a claim a volume whose data is in a cluster.
+func (s *shop) bind(claim *corev1.PersistentVolumeClaim, cluster string) {
+	s.t.Helper()
 	volume := "pvc-" + string(claim.UID)
 	must.Create(s.t, bed.Client().CoreV1().PersistentVolumes(), &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
@@ -183,7 +195,7 @@ func (s *shop) dataIn(name, cluster string) {
 			Capacity:                      claim.Spec.Resources.Requests,
 			StorageClassName:              class,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.name, Name: name,
+			ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: s.name, Name: claim.Name,
 				UID: claim.UID},
 			NodeAffinity:           locality.Affinity(cluster, nil),
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: keys.Driver, VolumeHandle: volume}},
@@ -193,9 +205,9 @@ func (s *shop) dataIn(name, cluster string) {
 		_ = bed.Client().CoreV1().PersistentVolumes().Delete(context.Background(), volume, metav1.DeleteOptions{})
 	})
 	require.Eventually(s.t, func() bool {
-		bound, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Get(ctx, name, metav1.GetOptions{})
+		bound, err := bed.Client().CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim.Name, metav1.GetOptions{})
 		return err == nil && bound.Status.Phase == corev1.ClaimBound
-	}, long, often, "claim %s must bind", name)
+	}, long, often, "claim %s must bind", claim.Name)
 }
 
 // pod makes a pod that mounts claims.

@@ -40,7 +40,6 @@ func TestTableOfPitfallsNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-// declared says whether a test of this name is in a folder.
 func declared(t *testing.T, folder, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))

@@ -88,7 +88,6 @@ func podOf(t *testing.T, namespace, name string) *corev1.Pod {
 	return await.Pod(t, bed.Home.Client(), namespace, name)
 }
 
-// awaitBound waits until a claim is bound and returns it with its volume.
 func awaitBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	t.Helper()
 	var claim *corev1.PersistentVolumeClaim
@@ -277,7 +276,6 @@ func deleteNamespace(t *testing.T, cluster *testbed.Cluster, name string) {
 	must.Delete(t, cluster.Client().CoreV1().Namespaces(), name)
 }
 
-// awaitNamespaceGone waits until a namespace is gone.
 func awaitNamespaceGone(t *testing.T, cluster *testbed.Cluster, name string) {
 	t.Helper()
 	eventually(t, func() bool {

@@ -277,7 +277,6 @@ func (w *world) releasePods() {
 	}
 }
 
-// mounts makes a pod mount a ConfigMap or a Secret.
 func mounts(configMap, secret string) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		if configMap != "" {

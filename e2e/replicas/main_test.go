@@ -77,11 +77,7 @@ func TestMain(m *testing.M) {
 		if virtualNode, err = bed.StartVirtualNode(ctx); err != nil {
 			return err
 		}
-		kubeconfig, err := bed.Tenant(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if err := bed.Register(ctx, "west", kubeconfig); err != nil {
+		if err := bed.Admit(ctx, nil); err != nil {
 			return err
 		}
 		if err := bed.AwaitReady(ctx, "west", metav1.ConditionTrue); err != nil {

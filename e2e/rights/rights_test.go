@@ -1,9 +1,13 @@
+// Package rights tests that Lodestone's roles give what is used and no more: it
+// has the API servers of real control planes note each request, goes through what
+// a claim can go through, and compares that with the roles of deploy/.
 package rights
 
 import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +21,30 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/roles"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	provisioner "github.com/lodestone-storage/lodestone/provisioner/app"
 )
+
+// bed is empty without control planes, so that tests get as far as to skip.
+var bed = &fabric.Fabric{}
+
+func TestMain(m *testing.M) {
+	testbed.Main(m, func(ctx context.Context) (err error) {
+		if bed, err = fabric.Start(ctx, fabric.Options{ControllerManagerQPS: 500, AuditAll: true}); err != nil {
+			return err
+		}
+		if _, err := bed.StartExtender(ctx); err != nil {
+			return err
+		}
+		lead := func(c *provisioner.Config) {
+			c.LeaderElect = true
+			c.LeaseDuration = 4 * time.Second
+		}
+		if _, err := bed.StartProvisioner(ctx, lead); err != nil {
+			return err
+		}
+		return bed.Peer(ctx)
+	})
+}
 
 // TestEachRightIsUsedAndNoneIsMissing goes through what claims can go through and
 // then reads what the API servers noted.

@@ -95,65 +95,60 @@ const (
 	said        = "(why a mover does not start, said after some seconds)"
 )
 
+// rights returns rights that are used, and those that may not be and why; each is written as its verbs, separated by commas, and what they
+// are for.
+func rights(excused map[string]string, used ...string) map[string]string {
+	all := map[string]string{}
+	add := func(written, reason string) {
+		verbs, what, _ := strings.Cut(written, " ")
+		for verb := range strings.SplitSeq(verbs, ",") {
+			all[verb+" "+what] = reason
+		}
+	}
+	for written, reason := range excused {
+		add(written, reason)
+	}
+	for _, written := range used {
+		add(written, "")
+	}
+	return all
+}
+
 // Moves are the rights that moves of volumes use.
 var Moves = Proof{
 	where: "a move: e2e/moves",
-	home: map[string]string{
-		"get pods":                                "",
-		"patch pods":                              "",
-		"delete pods":                             "",
-		"create pods":                             "",
-		"get lodestone.dev/volumemoves":           "",
-		"patch lodestone.dev/volumemoves":         "",
-		"delete lodestone.dev/volumemoves":        "",
-		"update lodestone.dev/volumemoves/status": "",
-		"list snapshot.storage.k8s.io/volumesnapshotclasses":                            "",
-		"get snapshot.storage.k8s.io/volumesnapshots":                                   "",
-		"get snapshot.storage.k8s.io/volumesnapshotcontents":                            "",
-		"create pods in " + fabric.Storage:                                              "",
-		"create secrets in " + fabric.Storage:                                           "",
-		"delete secrets in " + fabric.Storage:                                           "",
-		"get pods/portforward in " + fabric.Storage:                                     byServer,
-		"create pods/portforward in " + fabric.Storage:                                  byServer,
-		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses":                  "",
-		"get groupsnapshot.storage.k8s.io/volumegroupsnapshots in " + fabric.Storage:    "",
-		"create groupsnapshot.storage.k8s.io/volumegroupsnapshots in " + fabric.Storage: "",
-		"delete groupsnapshot.storage.k8s.io/volumegroupsnapshots in " + fabric.Storage: "",
-	},
-	remote: map[string]string{
-		"get pods":                              "",
-		"list events":                           said,
-		"get pods/portforward":                  byServer,
-		"create pods/portforward":               byServer,
-		"list storage.k8s.io/volumeattachments": "",
-		"list snapshot.storage.k8s.io/volumesnapshotclasses":           "",
-		"get snapshot.storage.k8s.io/volumesnapshotcontents":           "",
-		"get snapshot.storage.k8s.io/volumesnapshots":                  "",
-		"list snapshot.storage.k8s.io/volumesnapshots":                 "",
-		"watch snapshot.storage.k8s.io/volumesnapshots":                "",
-		"create snapshot.storage.k8s.io/volumesnapshots":               "",
-		"patch snapshot.storage.k8s.io/volumesnapshots":                "",
-		"delete snapshot.storage.k8s.io/volumesnapshots":               "",
-		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses": "",
-		"get groupsnapshot.storage.k8s.io/volumegroupsnapshots":        "",
-		"create groupsnapshot.storage.k8s.io/volumegroupsnapshots":     "",
-		"delete groupsnapshot.storage.k8s.io/volumegroupsnapshots":     "",
-	},
+	home: rights(map[string]string{"get,create pods/portforward in " + fabric.Storage: byServer},
+		"get,patch,delete,create pods",
+		"get,patch,delete lodestone.dev/volumemoves",
+		"update lodestone.dev/volumemoves/status",
+		"list snapshot.storage.k8s.io/volumesnapshotclasses",
+		"get snapshot.storage.k8s.io/volumesnapshots",
+		"get snapshot.storage.k8s.io/volumesnapshotcontents",
+		"create pods in "+fabric.Storage,
+		"create,delete secrets in "+fabric.Storage,
+		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses",
+		"get,create,delete groupsnapshot.storage.k8s.io/volumegroupsnapshots in "+fabric.Storage,
+	),
+	remote: rights(map[string]string{"list events": said, "get,create pods/portforward": byServer},
+		"get pods",
+		"list storage.k8s.io/volumeattachments",
+		"list snapshot.storage.k8s.io/volumesnapshotclasses",
+		"get snapshot.storage.k8s.io/volumesnapshotcontents",
+		"get,list,watch,create,patch,delete snapshot.storage.k8s.io/volumesnapshots",
+		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses",
+		"get,create,delete groupsnapshot.storage.k8s.io/volumegroupsnapshots",
+	),
 }
 
 // Replicas are the rights that replicas use beside those of moves.
 var Replicas = Proof{
 	where: "a replica: e2e/replicas",
-	home: map[string]string{
-		"get lodestone.dev/volumereplicas":           "",
-		"create lodestone.dev/volumereplicas":        "",
-		"create lodestone.dev/volumemoves":           "",
-		"fence lodestone.dev/remoteclusters":         byPolicy,
-		"patch lodestone.dev/volumereplicas":         "",
-		"update lodestone.dev/volumereplicas/status": "",
-		"get pods/exec":                              "",
-		"create pods/exec":                           overSPDY,
-	},
+	home: rights(map[string]string{"fence lodestone.dev/remoteclusters": byPolicy, "create pods/exec": overSPDY},
+		"get,create,patch lodestone.dev/volumereplicas",
+		"create lodestone.dev/volumemoves",
+		"update lodestone.dev/volumereplicas/status",
+		"get pods/exec",
+	),
 }
 
 // overSPDY excuses a right that API servers before Kubernetes 1.30 ask for, which take commands over SPDY alone.
@@ -162,37 +157,19 @@ const overSPDY = "commands run over a WebSocket, for which later API servers ask
 // Snapshots are the rights that VolumeSnapshots of virtual claims use.
 var Snapshots = Proof{
 	where: "a snapshot: e2e/csi",
-	home: map[string]string{
-		"watch snapshot.storage.k8s.io/volumesnapshots":                         "",
-		"list snapshot.storage.k8s.io/volumesnapshotcontents":                   "",
-		"watch snapshot.storage.k8s.io/volumesnapshotcontents":                  "",
-		"create snapshot.storage.k8s.io/volumesnapshotcontents":                 "",
-		"patch snapshot.storage.k8s.io/volumesnapshotcontents":                  "",
-		"delete snapshot.storage.k8s.io/volumesnapshotcontents":                 "",
-		"patch snapshot.storage.k8s.io/volumesnapshotcontents/status":           "",
-		"get snapshot.storage.k8s.io/volumesnapshotclasses":                     "",
-		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshots":               "",
-		"get groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":          lateContent,
-		"list groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":         "",
-		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":        "",
-		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents":        "",
-		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents/status": "",
-		"get groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses":           "",
-		"create snapshot.storage.k8s.io/volumesnapshots in " + fabric.Storage:   "",
-		"delete snapshot.storage.k8s.io/volumesnapshots in " + fabric.Storage:   "",
-	},
-	remote: map[string]string{
-		"get snapshot.storage.k8s.io/volumesnapshots":              "",
-		"list snapshot.storage.k8s.io/volumesnapshots":             "",
-		"watch snapshot.storage.k8s.io/volumesnapshots":            "",
-		"create snapshot.storage.k8s.io/volumesnapshots":           "",
-		"patch snapshot.storage.k8s.io/volumesnapshots":            "",
-		"delete snapshot.storage.k8s.io/volumesnapshots":           "",
-		"get groupsnapshot.storage.k8s.io/volumegroupsnapshots":    "",
-		"list groupsnapshot.storage.k8s.io/volumegroupsnapshots":   "",
-		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshots":  "",
-		"create groupsnapshot.storage.k8s.io/volumegroupsnapshots": "",
-		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshots":  "",
-		"delete groupsnapshot.storage.k8s.io/volumegroupsnapshots": "",
-	},
+	home: rights(map[string]string{"get groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents": lateContent},
+		"watch snapshot.storage.k8s.io/volumesnapshots",
+		"list,watch,create,patch,delete snapshot.storage.k8s.io/volumesnapshotcontents",
+		"patch snapshot.storage.k8s.io/volumesnapshotcontents/status",
+		"get snapshot.storage.k8s.io/volumesnapshotclasses",
+		"watch groupsnapshot.storage.k8s.io/volumegroupsnapshots",
+		"list,watch,patch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents",
+		"patch groupsnapshot.storage.k8s.io/volumegroupsnapshotcontents/status",
+		"get groupsnapshot.storage.k8s.io/volumegroupsnapshotclasses",
+		"create,delete snapshot.storage.k8s.io/volumesnapshots in "+fabric.Storage,
+	),
+	remote: rights(nil,
+		"get,list,watch,create,patch,delete snapshot.storage.k8s.io/volumesnapshots",
+		"get,list,watch,create,patch,delete groupsnapshot.storage.k8s.io/volumegroupsnapshots",
+	),
 }

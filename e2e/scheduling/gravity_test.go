@@ -199,7 +199,6 @@ func (s *stage) statefulSet(name, class string, first, pods int32) {
 	})
 }
 
-// claimOf makes a claim of a class.
 func (s *stage) claimOf(class, name string) {
 	s.t.Helper()
 	must.Create(s.t, s.Client().CoreV1().PersistentVolumeClaims(s.namespace), &corev1.PersistentVolumeClaim{

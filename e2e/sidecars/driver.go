@@ -177,26 +177,36 @@ type Volume struct {
 
 // Volumes returns the volumes that the driver has, by ID.
 func (d *Driver) Volumes() (map[string]Volume, error) {
-	paths, err := filepath.Glob(filepath.Join(d.directory, "volumes", "*.json"))
+	return records(d, "volumes", func(v Volume) string { return v.ID })
+}
+
+// Snapshots returns the snapshots that the driver has, by ID.
+func (d *Driver) Snapshots() (map[string]Snapshot, error) {
+	return records(d, "snapshots", func(s Snapshot) string { return s.ID })
+}
+
+// records returns what a folder of the driver has of a kind.
+func records[T any](d *Driver, kind string, id func(T) string) (map[string]T, error) {
+	paths, err := filepath.Glob(filepath.Join(d.directory, kind, "*.json"))
 	if err != nil {
 		return nil, err
 	}
-	volumes := map[string]Volume{}
+	found := map[string]T{}
 	for _, path := range paths {
 		content, err := os.ReadFile(path)
 		if os.IsNotExist(err) {
 			continue // deleted meanwhile
 		}
-		var v Volume
+		var one T
 		if err == nil {
-			err = json.Unmarshal(content, &v)
+			err = json.Unmarshal(content, &one)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the volumes of driver %s: %w", d.Name, err)
+			return nil, fmt.Errorf("read the %s of driver %s: %w", kind, d.Name, err)
 		}
-		volumes[v.ID] = v
+		found[id(one)] = one
 	}
-	return volumes, nil
+	return found, nil
 }
 
 // Image returns the path of the file that is a volume.

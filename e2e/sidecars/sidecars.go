@@ -11,10 +11,8 @@ package sidecars
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/lodestone-storage/lodestone/e2e/built"
@@ -105,28 +103,4 @@ type Snapshot struct {
 	Group string `json:"group"`
 	// Created is when, in nanoseconds since 1970.
 	Created int64 `json:"created"`
-}
-
-// Snapshots returns the snapshots that the driver has, by ID.
-func (d *Driver) Snapshots() (map[string]Snapshot, error) {
-	paths, err := filepath.Glob(filepath.Join(d.directory, "snapshots", "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	snapshots := map[string]Snapshot{}
-	for _, path := range paths {
-		content, err := os.ReadFile(path)
-		if os.IsNotExist(err) {
-			continue // deleted meanwhile
-		}
-		var s Snapshot
-		if err == nil {
-			err = json.Unmarshal(content, &s)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the snapshots of driver %s: %w", d.Name, err)
-		}
-		snapshots[s.ID] = s
-	}
-	return snapshots, nil
 }

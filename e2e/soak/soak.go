@@ -179,11 +179,7 @@ func (s *soak) prepare(ctx context.Context) (err error) {
 	if s.programs, err = startPrograms(ctx, s.bed); err != nil {
 		return err
 	}
-	kubeconfig, err := s.bed.Tenant(ctx, nil)
-	if err != nil {
-		return err
-	}
-	if err := s.bed.Register(ctx, fabric.WestNode, kubeconfig); err != nil {
+	if err := s.bed.Admit(ctx, nil); err != nil {
 		return err
 	}
 	return s.bed.AwaitNode(ctx, fabric.WestNode, corev1.ConditionTrue)
@@ -243,7 +239,6 @@ func plan(random *rand.Rand, namespaces []string, claims int) []wish {
 
 func (w wish) key() string { return w.namespace + "/" + w.name }
 
-// claim returns the claim that is wished for.
 func (w wish) claim() *corev1.PersistentVolumeClaim {
 	claim := fabric.NewClaim(w.namespace, w.name, w.class)
 	if w.node != "" {

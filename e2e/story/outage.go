@@ -233,7 +233,6 @@ func (s *story) takeOver() step {
 	}
 }
 
-// batchTwins checks that each claim of the batch has one twin, in a phase.
 func (s *story) batchTwins(phase corev1.PersistentVolumeClaimPhase) probe {
 	return func(ctx context.Context) error {
 		client := s.fabric.Home.Client().CoreV1()

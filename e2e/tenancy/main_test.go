@@ -135,7 +135,6 @@ func (x tenant) delete(pod, claim string) {
 	must.Delete(x.t, x.home.CoreV1().PersistentVolumeClaims(x.namespace), claim)
 }
 
-// bound waits until a claim of the tenant is bound and returns it and its volume.
 func (x tenant) bound(name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume) {
 	x.t.Helper()
 	var claim *corev1.PersistentVolumeClaim

@@ -29,15 +29,23 @@ package testbed
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/lodestone-storage/lodestone/e2e/built"
 )
 
 // Cluster is a running control plane. Its methods may be called concurrently.
@@ -300,4 +308,86 @@ func validateAll(configs []Config) error {
 		seen[config.Name] = true
 	}
 	return nil
+}
+
+// Minor returns the minor version of the cluster's Kubernetes.
+func (c *Cluster) Minor(t testing.TB) int {
+	t.Helper()
+	version, err := c.Client().Discovery().ServerVersion()
+	if err != nil {
+		t.Fatalf("ask the API server of %s for its version: %v", c.Name(), err)
+	}
+	minor, err := strconv.Atoi(version.Minor)
+	if err != nil {
+		t.Fatalf("the API server of %s has version %s.%s", c.Name(), version.Major, version.Minor)
+	}
+	return minor
+}
+
+// ServesPolicies says whether the cluster's API server serves MutatingAdmissionPolicies, as Kubernetes does from 1.36 on.
+func (c *Cluster) ServesPolicies() (bool, error) {
+	resources, err := c.Client().Discovery().ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
+	if err != nil {
+		return false, fmt.Errorf("ask what the API server of %s serves: %w", c.Name(), err)
+	}
+	return slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "mutatingadmissionpolicies" }), nil
+}
+
+// Kustomization returns the path of what users of this cluster's Kubernetes apply for a folder of deploy/: the folder, or where no
+// policies are served, the folder with the component behind it that makes webhooks of them.
+func (c *Cluster) Kustomization(folder string) (string, error) {
+	root, err := built.SourceTree()
+	if err != nil {
+		return "", err
+	}
+	folder = filepath.Join(root, "deploy", folder)
+	served, err := c.ServesPolicies()
+	if served || err != nil {
+		return folder, err
+	}
+	behind, err := os.MkdirTemp(c.dir.file(""), "webhooks-")
+	if err != nil {
+		return "", fmt.Errorf("make a folder for a kustomization: %w", err)
+	}
+	// kustomize takes no absolute paths.
+	relative, err := filepath.Rel(behind, folder)
+	if err != nil {
+		return "", fmt.Errorf("say where %s is from %s: %w", folder, behind, err)
+	}
+	component, err := filepath.Rel(behind, filepath.Join(root, "deploy", "components", "webhook"))
+	if err != nil {
+		return "", fmt.Errorf("say where the webhook's component is from %s: %w", behind, err)
+	}
+	content := fmt.Sprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [%s]\ncomponents: [%s]\n",
+		relative, component)
+	if err := os.WriteFile(filepath.Join(behind, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		return "", fmt.Errorf("write a kustomization: %w", err)
+	}
+	return behind, nil
+}
+
+// Binary returns the path of the program that is etcd, the control plane and kubectl
+// in one of all clusters that are not remote: see binaryOf.
+func Binary(ctx context.Context, out io.Writer) (string, error) { return binaryOf(ctx, out, "home") }
+
+// binaryOf returns the path of the program of a cluster: $LODESTONE_CONTROLPLANE if that is set, otherwise that of
+// built.Chosen, which takes several minutes to build once, and reports progress to out. A cluster is remote if
+// it is called as tests call their remote clusters, west or east.
+func binaryOf(ctx context.Context, out io.Writer, cluster string) (string, error) {
+	if path := os.Getenv("LODESTONE_CONTROLPLANE"); path != "" {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+			return "", fmt.Errorf("LODESTONE_CONTROLPLANE names %s, which is not a program: unset it or correct it", path)
+		}
+		return path, nil
+	}
+	set, err := built.Chosen(built.ControlPlane, cluster == "west" || cluster == "east")
+	if err != nil {
+		return "", err
+	}
+	directory, err := set.Build(ctx, out)
+	if err != nil {
+		return "", fmt.Errorf("%w; or set LODESTONE_CONTROLPLANE", err)
+	}
+	return filepath.Join(directory, "controlplane"), nil
 }

@@ -131,7 +131,6 @@ func deletePod(t *testing.T, c *testbed.Cluster, namespace, name string) {
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](30)}))
 }
 
-// eventuallyPod waits until the pod is as wanted and returns it.
 func eventuallyPod(t *testing.T, c *testbed.Cluster, namespace, name string, wanted func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod

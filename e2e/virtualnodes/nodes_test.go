@@ -242,7 +242,6 @@ func bind(ctx context.Context, cluster *testbed.Cluster, home, namespace, role s
 	return nil
 }
 
-// say changes what the agent of a cluster says of home.
 func say(ctx context.Context, agents *clients.RemoteClient, home string, change func(*remotev1alpha1.HomeClusterStatus)) error {
 	object, err := agents.HomeClusters().Get(ctx, home, metav1.GetOptions{})
 	if err != nil {

@@ -457,7 +457,6 @@ func (l *listening) dial(t *testing.T, text string) net.Conn {
 	return connection
 }
 
-// answerFrom reads one answer.
 func answerFrom(t *testing.T, from *bufio.Reader) (code int, result extenderv1.ExtenderFilterResult) {
 	t.Helper()
 	response, err := http.ReadResponse(from, nil)

@@ -122,7 +122,6 @@ func namespaceFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-// help returns the command help.
 func help(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",

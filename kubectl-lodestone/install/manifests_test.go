@@ -27,7 +27,6 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind, name string)
 	return nil
 }
 
-// container returns a container of a Deployment, and its pod.
 func container(t *testing.T, objects []*unstructured.Unstructured, deployment, name string) (container, pod map[string]any) {
 	t.Helper()
 	pod, _, err := unstructured.NestedMap(find(t, objects, "Deployment", deployment), "spec", "template", "spec")

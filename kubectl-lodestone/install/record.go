@@ -87,7 +87,6 @@ func union(a, b []reference) []reference {
 	return all
 }
 
-// without returns the references of a that are not in b.
 func without(a, b []reference) []reference {
 	return slices.DeleteFunc(slices.Clone(a), func(r reference) bool { return slices.ContainsFunc(b, r.same) })
 }

@@ -87,7 +87,6 @@ kubectl lodestone import gives it a claim again. While the claim at home is ther
 	return command
 }
 
-// volumeOfClaim returns the name of the volume of a claim.
 func volumeOfClaim(ctx context.Context, home *cli.Cluster, namespace, name string) (string, error) {
 	claim, err := home.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

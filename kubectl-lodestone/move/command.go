@@ -238,7 +238,6 @@ func oneOf[T comparable](value T, allowed ...T) bool {
 	return false
 }
 
-// object returns the VolumeMove of claims.
 func (o *Options) object(namespace string, claims ...string) (*v1alpha1.VolumeMove, error) {
 	spec, err := o.spec()
 	spec.Claims = claims

@@ -86,7 +86,6 @@ func TestTheReportSaysWhatCameOfAMove(t *testing.T) {
 	assert.Equal(t, "data now in cluster west; pods could not use it for 1.23s", report(move))
 }
 
-// asked is a move of which an action was asked for.
 func asked(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) *v1alpha1.VolumeMove {
 	move.Spec.Action = action
 	return move

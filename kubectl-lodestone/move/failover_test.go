@@ -12,7 +12,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
-// copied is a VolumeReplica of a claim with versions at a standby.
 func copied(claim, standby string, versions ...string) v1alpha1.VolumeReplica {
 	r := v1alpha1.VolumeReplica{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: claim + "-" + standby},

@@ -241,7 +241,6 @@ func imageOf(ctx context.Context, home *cli.Cluster) (string, error) {
 	return set.Spec.Template.Spec.Containers[0].Image, nil
 }
 
-// ready waits until a pod is ready, and returns it.
 func ready(ctx context.Context, home *cli.Cluster, reporter cli.Reporter, pod *corev1.Pod, cluster string) (*corev1.Pod, error) {
 	where := where(cluster)
 	err := reporter.Await(ctx, fmt.Sprintf("pod %s %s", pod.Name, where), func(ctx context.Context) (string, bool, error) {

@@ -76,7 +76,6 @@ func (o *Options) connectAnnounced(ctx context.Context) (*cli.Cluster, error) {
 // maxToken is longer than tokens are.
 const maxToken = 64 << 10
 
-// readToken reads a token from a file.
 func readToken(file string) (string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {

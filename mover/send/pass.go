@@ -279,7 +279,6 @@ func (r *run) plan(source, target *tree.Manifest) (*plan, error) {
 	return p, nil
 }
 
-// rsync runs one variant of rsync.
 func (r *run) rsync(ctx context.Context, conn *wire.Conn, variant rsync.Variant, list *os.File) error {
 	source := rsync.Source{Self: r.sender.Self, Volume: r.sender.Volume, Rootless: r.sender.writer.Load() != nil, Sent: func(n int) {
 		r.meter.sent.Add(int64(n))

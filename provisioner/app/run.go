@@ -73,14 +73,8 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	counts, err := claims.NewMetrics(process.Metrics)
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
-	writes, err := capacity.NewMetrics(process.Metrics)
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
+	counts := claims.NewMetrics(process.Metrics)
+	writes := capacity.NewMetrics(process.Metrics)
 
 	// The parts, each after those that it needs.
 	homeSnapshots, homeGroups, err := newHome(process.Access)
@@ -261,10 +255,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 	if err != nil {
 		return nil, err
 	}
-	counts, err := moves.NewMetrics(process.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("register metrics: %w", err)
-	}
+	counts := moves.NewMetrics(process.Metrics)
 	sources := claiming.Sources
 	moving := moves.New(moves.Config{
 		Client: client, Home: access, Dynamic: snapshotClient, Moves: objects,

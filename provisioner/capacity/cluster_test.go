@@ -63,8 +63,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 
 func (c *cluster) publisher(t *testing.T) *Publisher {
 	t.Helper()
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	return &Publisher{client: c, namespace: namespace, metrics: metrics, released: []func(){func() { c.released++ }}}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
@@ -188,12 +189,11 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	return &Metrics{writes: promauto.With(registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_provisioner_capacity_writes_total",
 		Help: "Writes of what kube-scheduler is told of the room of virtual classes, by verb and result.",
 	}, []string{"verb", "result"})}
-	return m, registerer.Register(m.writes)
 }
 
 func (m *Metrics) wrote(verb string, err error) {

@@ -20,8 +20,7 @@ import (
 // so their informer is any that is empty.
 func running(t *testing.T, c *cluster, withdraw bool) {
 	t.Helper()
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	factory := informers.NewSharedInformerFactory(c, 0)
 	room := New(Config{
 		Client: c, Namespace: namespace, Withdraw: withdraw, Metrics: metrics,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,30 +39,25 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	factory := promauto.With(registerer)
+	return &Metrics{
+		steps: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_provisioner_steps_total",
 			Help: "Steps taken for virtual claims, by step, cluster and result.",
 		}, []string{"step", "cluster", "result"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		refusals: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_provisioner_refusals_total",
 			Help: "Virtual claims that a place refused, by cluster and reason.",
 		}, []string{"cluster", "reason"}),
-		publish: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		publish: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "lodestone_provisioner_publish_seconds",
 			Help:    "Time from the selected node being seen to the virtual volume being made, by cluster.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 16),
 		}, []string{"cluster"}),
-		troubles:  newTroubles(),
-		leftovers: newLeftovers(),
+		troubles:  newTroubles(factory),
+		leftovers: newLeftovers(factory),
 	}
-	for _, c := range []prometheus.Collector{m.steps, m.refusals, m.publish, m.troubles.gauge, m.leftovers.gauge} {
-		if err := registerer.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
 func (m *Metrics) step(step steps.Step, err error) {
@@ -105,8 +101,8 @@ type health struct {
 // unseen is the phase of a backing claim that was not observed yet.
 const unseen corev1.PersistentVolumeClaimPhase = "?"
 
-func newTroubles() *troubles {
-	return &troubles{kept: map[types.UID]health{}, counts: map[health]int{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func newTroubles(factory promauto.Factory) *troubles {
+	return &troubles{kept: map[types.UID]health{}, counts: map[health]int{}, gauge: factory.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lodestone_provisioner_volumes_in_trouble",
 		Help: "Virtual volumes with which something is wrong now, and claims whose volume is long in coming, by the cluster of their " +
 			"data and reason.",
@@ -245,8 +241,8 @@ type leftover struct {
 	number        int
 }
 
-func newLeftovers() *leftovers {
-	return &leftovers{kept: map[types.UID]leftover{}, reported: map[string]reported{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func newLeftovers(factory promauto.Factory) *leftovers {
+	return &leftovers{kept: map[types.UID]leftover{}, reported: map[string]reported{}, gauge: factory.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lodestone_provisioner_backings_left",
 		Help: "Backing claims that may hold data and have neither claim nor volume at home, by cluster: kept by policy Retain, or left by a " +
 			"volume that was declared lost.",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -24,8 +25,7 @@ import (
 
 func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	m, err := NewMetrics(registry)
-	require.NoError(t, err)
+	m := NewMetrics(registry)
 	count := func() map[string]float64 {
 		families, err := registry.Gather()
 		require.NoError(t, err)
@@ -80,8 +80,7 @@ func TestVolumesInTroubleAreCountedOnceAndNoLongerThanTheyAre(t *testing.T) {
 }
 
 func TestTheTroubleOfAVolumeThatNobodySeesIsCountedBesideWhatWasKnown(t *testing.T) {
-	m, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	m := NewMetrics(prometheus.NewRegistry())
 	west := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.Backing: "west/shop/data/b1"}}}
 	away := steps.Step{Unknown: true, Trouble: "ClusterNotUsable"}
 	m.observe(steps.Observation{UID: "u1", Volume: west, Backings: []steps.Backing{{Cluster: "west", Claim: &corev1.PersistentVolumeClaim{
@@ -103,8 +102,7 @@ func leftInWest(name string) *leftover {
 }
 
 func TestWhatIsLeftBehindIsCountedWhileItIsThere(t *testing.T) {
-	m, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	m := NewMetrics(prometheus.NewRegistry())
 	l := m.leftovers
 	count := func() float64 { return testutil.ToFloat64(l.gauge.WithLabelValues("west")) }
 	assert.False(t, l.note("u1", nil))
@@ -117,7 +115,7 @@ func TestWhatIsLeftBehindIsCountedWhileItIsThere(t *testing.T) {
 }
 
 func TestWhatIsLeftBehindIsToldTogether(t *testing.T) {
-	l, now := newLeftovers(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l, now := newLeftovers(promauto.With(nil)), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	assert.Empty(t, l.summary("west", now))
 	l.note("u0", leftInWest("data-0"))
 	assert.Equal(t, "1 real claim is in cluster west with data, and no volume at home stands for it: shop-home/data-0; "+
@@ -143,7 +141,7 @@ func TestWhatIsLeftBehindIsToldTogether(t *testing.T) {
 }
 
 func TestEverMoreThatIsLeftBehindIsToldEverMoreSeldom(t *testing.T) {
-	l, now := newLeftovers(), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l, now := newLeftovers(promauto.With(nil)), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	begin, told := now, 0
 	for i := range 1000 {
 		l.note(types.UID(fmt.Sprint("u", i)), leftInWest("data"))

@@ -152,8 +152,7 @@ func (r *restoring) step() string {
 			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}))
 	}
 	require.NoError(r, sources.Nodes.GetStore().Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}))
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(r, err)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	taken := home.NewSnapshots(r.custom, served{})
 	go taken.Run(ctx)
 	require.Eventually(r, func() bool { return taken.State() == home.Served }, 10*time.Second, time.Millisecond)

@@ -381,8 +381,7 @@ func (e *expansion) step(t *testing.T) string {
 	for i := range volumes.Items {
 		require.NoError(t, sources.Volumes.GetStore().Add(&volumes.Items[i]))
 	}
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	f := New(Config{
 		Client: e.client, Sources: sources, Clusters: remote.New(remote.Config{Objects: cache.NewSharedIndexInformer(nil, nil, 0, nil)}),
 		Publisher: idlePublisher{},

@@ -171,7 +171,7 @@ func (w *activeMove) claim(i int) *activeClaim {
 // New returns a Controller that does nothing until Run.
 func New(config Config) *Controller {
 	if config.Metrics == nil {
-		config.Metrics = newMetrics()
+		config.Metrics = NewMetrics(nil)
 	}
 	queue := controller.NewQueue[moveKey](controller.QueueConfig{
 		// A step that has begun is finished even when Run ends.

@@ -113,7 +113,6 @@ func (c *Controller) inspectLostClaim(ctx context.Context, r *record.Record, nam
 	return &lost{claim: claim, volume: volume, from: from}, nil
 }
 
-// versionOf returns the version of a replica that claims are to get, and which of its claims one is.
 func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move *v1alpha1.VolumeMove) (*replica.Version, int, error) {
 	wanted := move.Spec.Failover
 	if copied == nil {

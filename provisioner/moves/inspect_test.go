@@ -39,48 +39,38 @@ func TestDataIsOnANodeThatItsVolumeIsBoundTo(t *testing.T) {
 }
 
 func TestAClaimIsMovedOnlyIfItsRealClaimIsItsOwn(t *testing.T) {
-	for owner, says := range map[string]string{"u1": "", "u0": "is not its own (label lodestone.dev/claim-uid there)"} {
-		twin := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u0", UID: "b",
-				Labels: map[string]string{keys.ClaimUID: owner, keys.HomeID: "h1"}},
-			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "real"},
-			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
-		}
-		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real"}}
-		c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
-			Config: Config{Place: backing.Place{HomeID: "h1"}}}
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
-		_, err := c.inspectSource(t.Context(), claim, &corev1.PersistentVolume{}, backing.RefTo(keys.Home, twin))
-		if says == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorContains(t, err, says, "the source is deleted in the end")
-		assert.ErrorAs(t, err, new(refusal))
-	}
-}
-
-// The mover would mount what the twin is bound to, and pods use another volume.
-func TestAClaimIsNotMovedWhoseTwinIsBoundToAnotherVolume(t *testing.T) {
-	for made, says := range map[string]string{"real": "", "other": "is bound to volume real, and not to that of the claim"} {
-		twin := &corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u1", UID: "b",
-				Labels: map[string]string{keys.ClaimUID: "u1", keys.HomeID: "h1"}, Annotations: map[string]string{keys.Unpublished: "true"}},
-			Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "real"},
-			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
-		}
-		real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real"}}
-		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{keys.BackingVolume: made}}}
-		c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
-			Config: Config{Place: backing.Place{HomeID: "h1"}}}
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
-		_, err := c.inspectSource(t.Context(), claim, volume, backing.RefTo(keys.Home, twin))
-		if says == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorContains(t, err, says)
-		assert.ErrorAs(t, err, new(refusal))
+	for name, test := range map[string]struct{ owner, made, says string }{
+		"it is": {owner: "u1"},
+		"it is, and is bound to the volume that the claim's volume names": {owner: "u1", made: "real"},
+		// The source is deleted in the end.
+		"it is another's": {owner: "u0", says: "is not its own (label lodestone.dev/claim-uid there)"},
+		// The mover would mount what the twin is bound to, and pods use another volume.
+		"it is bound to another volume": {owner: "u1", made: "other",
+			says: "is bound to volume real, and not to that of the claim"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			twin := &corev1.PersistentVolumeClaim{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "lodestone-storage", Name: "pvc-u0", UID: "b",
+					Labels: map[string]string{keys.ClaimUID: test.owner, keys.HomeID: "h1"}, Annotations: map[string]string{}},
+				Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: "real"},
+				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+			}
+			volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+			if test.made != "" {
+				twin.Annotations[keys.Unpublished], volume.Annotations[keys.BackingVolume] = "true", test.made
+			}
+			real := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "real"}}
+			c := &Controller{sites: site.New(remote.Access{Client: fake.NewClientset(twin, real)}, nil),
+				Config: Config{Place: backing.Place{HomeID: "h1"}}}
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: "u1"}}
+			_, err := c.inspectSource(t.Context(), claim, volume, backing.RefTo(keys.Home, twin))
+			if test.says == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.says)
+			assert.ErrorAs(t, err, new(refusal))
+		})
 	}
 }
 

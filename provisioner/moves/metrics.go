@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -46,33 +47,24 @@ const (
 	wentBack = "source"
 )
 
-// NewMetrics returns metrics that are registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	m := newMetrics()
-	for _, c := range []prometheus.Collector{m.ended, m.back, m.pause, m.sent, m} {
-		if err := registerer.Register(c); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
-}
-
-func newMetrics() *Metrics {
+// NewMetrics returns metrics that are registered with registerer, unless that is nil.
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	factory := promauto.With(registerer)
 	m := &Metrics{
-		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_provisioner_moves_ended_total",
 			Help: "Moves that are over, by their last phase.",
 		}, []string{"phase"}),
-		back: prometheus.NewCounterVec(prometheus.CounterOpts{
+		back: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_provisioner_moves_rolled_back_total",
 			Help: "Moves that began to go back, or were refused before anything was changed, by cause.",
 		}, []string{"cause"}),
-		pause: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		pause: factory.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "lodestone_provisioner_move_pause_seconds",
 			Help:    "How long pods could not use the claims of a move, by where they went on.",
 			Buckets: []float64{0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 14400},
 		}, []string{"at"}),
-		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+		sent: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_provisioner_move_sent_bytes_total",
 			Help: "Bytes that travelled between movers, by the way that they took.",
 		}, []string{"transport"}),
@@ -90,6 +82,9 @@ func newMetrics() *Metrics {
 	}
 	for _, transport := range []v1alpha1.MoveTransport{v1alpha1.TransportDirect, v1alpha1.TransportSpliced} {
 		m.sent.WithLabelValues(string(transport))
+	}
+	if registerer != nil {
+		registerer.MustRegister(m)
 	}
 	return m
 }

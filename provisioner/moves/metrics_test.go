@@ -49,7 +49,7 @@ type at struct {
 func (a at) Collect(metrics chan<- prometheus.Metric) { a.collect(a.now, metrics) }
 
 func TestMovesThatAreNotOverAreTold(t *testing.T) {
-	m, now := newMetrics(), time.Now()
+	m, now := NewMetrics(nil), time.Now()
 	began := func(phase v1alpha1.MovePhase, ago time.Duration) steps.Observation {
 		return steps.Observation{Now: now, Record: &record.Record{Phase: phase, Began: map[v1alpha1.MovePhase]time.Time{phase: now.Add(-ago)}}}
 	}
@@ -86,7 +86,7 @@ func TestMovesThatAreNotOverAreTold(t *testing.T) {
 }
 
 func TestWhatHappensToMovesIsCounted(t *testing.T) {
-	m, now := newMetrics(), time.Now()
+	m, now := NewMetrics(nil), time.Now()
 	first := &record.Record{Phase: v1alpha1.MovePrepare}
 	m.recordWritten(nil, first)
 	down := first.Enter(v1alpha1.MoveQuiesce, now)
@@ -117,7 +117,7 @@ func TestWhatHappensToMovesIsCounted(t *testing.T) {
 }
 
 func TestBytesThatTravelAreCountedOnce(t *testing.T) {
-	m := newMetrics()
+	m := NewMetrics(nil)
 	look := func(known record.Claim, task string, sent int64) int64 {
 		o := steps.Observation{Now: time.Now(), Record: &record.Record{Phase: v1alpha1.MovePreCopy, Claims: []record.Claim{known}}}
 		o.Claims = []steps.Claim{{Connection: transport.Connection{Transport: v1alpha1.TransportDirect},

@@ -65,7 +65,6 @@ func (c *Controller) nodeFor(ctx context.Context, at site.Site, r *record.Record
 // podSecurityRestricted is what an API server says of pods that this standard does not admit.
 const podSecurityRestricted = `violates PodSecurity "restricted:`
 
-// moverAt reads the mover of an end.
 func (c *Controller) moverAt(ctx context.Context, at site.Site, r *record.Record, i int, end record.End) (movers.State, error) {
 	of := c.moverOf(r, i, end)
 	m, _, err := copying.Read(ctx, at, of)

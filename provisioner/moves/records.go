@@ -57,7 +57,6 @@ func isMarked(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[keys.Move] != "" || claim.Labels[keys.Moving] != "" || slices.Contains(claim.Finalizers, keys.MoveFinalizer)
 }
 
-// has says whether there is a record of a move.
 func (r *Records) has(move types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

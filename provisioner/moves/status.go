@@ -206,7 +206,6 @@ func adopted(r *record.Record) string {
 		"needed, take finalizer %s off and delete it there", kept.Key(), kept.Cluster, kept.UID, keys.BackingFinalizer)
 }
 
-// joinSentences joins the sentences that are not empty.
 func joinSentences(said ...string) string {
 	return strings.Join(slices.DeleteFunc(said, func(one string) bool { return one == "" }), "; ")
 }

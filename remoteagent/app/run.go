@@ -51,14 +51,8 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return fmt.Errorf("make client of objects' metadata: %w", err)
 	}
-	podMetrics, err := pods.NewMetrics(process.Metrics)
-	if err != nil {
-		return err
-	}
-	healingMetrics, err := healing.NewMetrics(process.Metrics)
-	if err != nil {
-		return err
-	}
+	podMetrics := pods.NewMetrics(process.Metrics)
+	healingMetrics := healing.NewMetrics(process.Metrics)
 
 	confined, err := confinement.New(client, process.Access)
 	if err != nil {

@@ -52,6 +52,11 @@ func Object[T metav1.Object](ctx context.Context, client Client[T], want T, chan
 // Absent deletes an object if it is labelled as made for the home cluster. It is
 // idempotent.
 func Absent[T metav1.Object](ctx context.Context, client Client[T], name, homeID string) error {
+	return deleteIf(ctx, client, name, func(have T) bool { return have.GetLabels()[keys.HomeID] == homeID })
+}
+
+// deleteIf deletes an object of a name if it is there, and is so.
+func deleteIf[T metav1.Object](ctx context.Context, client Client[T], name string, is func(T) bool) error {
 	have, err := client.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -59,7 +64,7 @@ func Absent[T metav1.Object](ctx context.Context, client Client[T], name, homeID
 	if err != nil {
 		return fmt.Errorf("get %s: %w", name, err)
 	}
-	if have.GetLabels()[keys.HomeID] != homeID {
+	if !is(have) {
 		return nil
 	}
 	err = client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(have.GetUID())}})
@@ -109,8 +114,8 @@ func RoleBinding(ctx context.Context, client rbacclient.RoleBindingInterface, na
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		RoleRef:    clusterRole(role), Subjects: []rbacv1.Subject{subject},
 	}
-	stale := func(have *rbacv1.RoleBinding) bool { return have.RoleRef != want.RoleRef }
-	if err := replace(ctx, client, name, stale); err != nil {
+	// The role of a binding cannot be changed.
+	if err := deleteIf(ctx, client, name, func(have *rbacv1.RoleBinding) bool { return have.RoleRef != want.RoleRef }); err != nil {
 		return err
 	}
 	return Object(ctx, client, want, func(have *rbacv1.RoleBinding) bool {
@@ -129,8 +134,8 @@ func ClusterRoleBinding(ctx context.Context, client rbacclient.ClusterRoleBindin
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		RoleRef:    clusterRole(role), Subjects: []rbacv1.Subject{subject},
 	}
-	stale := func(have *rbacv1.ClusterRoleBinding) bool { return have.RoleRef != want.RoleRef }
-	if err := replace(ctx, client, name, stale); err != nil {
+	// The role of a binding cannot be changed.
+	if err := deleteIf(ctx, client, name, func(have *rbacv1.ClusterRoleBinding) bool { return have.RoleRef != want.RoleRef }); err != nil {
 		return err
 	}
 	return Object(ctx, client, want, func(have *rbacv1.ClusterRoleBinding) bool {
@@ -144,25 +149,6 @@ func ClusterRoleBinding(ctx context.Context, client rbacclient.ClusterRoleBindin
 
 func clusterRole(name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
-}
-
-// replace deletes a binding that has another role: the role of a binding cannot be changed.
-func replace[T metav1.Object](ctx context.Context, client Client[T], name string, stale func(T) bool) error {
-	have, err := client.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("get binding %s: %w", name, err)
-	}
-	if !stale(have) {
-		return nil
-	}
-	err = client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(have.GetUID())}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete binding %s to another role: %w", name, err)
-	}
-	return nil
 }
 
 // ProtectBinding adds a finalizer to a binding, so that its rights stay in force after its deletion

@@ -32,8 +32,7 @@ func agent(t *testing.T, objects ...runtime.Object) (*Controller, *record.FakeRe
 	client := fake.NewClientset(objects...)
 	remote, err := clients.NewRemoteClient(&rest.Config{Host: "https://127.0.0.1:1"})
 	require.NoError(t, err)
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	recorder := record.NewFakeRecorder(10)
 	from := sources.New(client, remote)
 	require.NoError(t, from.Namespaces.GetStore().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
@@ -87,8 +86,7 @@ func TestWhatTheAPIServerRefusesIsToldOnceAndCounted(t *testing.T) {
 }
 
 func TestWhatIsToldOfAVolume(t *testing.T) {
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
+	metrics := NewMetrics(prometheus.NewRegistry())
 	all, now := newWarnings(metrics.unhealed), time.Unix(1_000_000, 0)
 	count := func(reason string) int { return int(testutil.ToFloat64(metrics.unhealed.WithLabelValues(reason))) }
 	quota, taken := policy.Refusal{Reason: "NotHealed", Message: "quota"}, policy.Refusal{Reason: "NameTaken", Message: "name"}

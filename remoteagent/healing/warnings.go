@@ -1,10 +1,10 @@
 package healing
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
@@ -19,27 +19,22 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered.
-func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	factory := promauto.With(registerer)
+	return &Metrics{
+		steps: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_remote_agent_healing_steps_total",
 			Help: "Steps towards claims in the place of such as somebody deleted, by step and result.",
 		}, []string{"step", "result"}),
-		unhealed: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		unhealed: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lodestone_remote_agent_claims_unhealed",
 			Help: "Claims of home clusters that somebody deleted here and that are not made anew, by the reason of the event that says why.",
 		}, []string{"reason"}),
-		healed: prometheus.NewCounter(prometheus.CounterOpts{
+		healed: factory.NewCounter(prometheus.CounterOpts{
 			Name: "lodestone_remote_agent_claims_healed_total",
 			Help: "Claims of home clusters that somebody deleted here and that were made anew with their volumes.",
 		}),
 	}
-	for _, collector := range []prometheus.Collector{m.steps, m.healed, m.unhealed} {
-		if err := registry.Register(collector); err != nil {
-			return nil, fmt.Errorf("register metric: %w", err)
-		}
-	}
-	return m, nil
 }
 
 func (m *Metrics) step(cure policy.Cure, err error) {

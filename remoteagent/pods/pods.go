@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,27 +60,22 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	factory := promauto.With(registerer)
+	return &Metrics{
+		steps: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_remote_agent_steps_total",
 			Help: "Steps taken for ShadowPods, by step and result.",
 		}, []string{"step", "result"}),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
+		lost: factory.NewCounter(prometheus.CounterOpts{
 			Name: "lodestone_remote_agent_pods_lost_total",
 			Help: "Pods that disappeared and were not made again.",
 		}),
-		remade: prometheus.NewCounter(prometheus.CounterOpts{
+		remade: factory.NewCounter(prometheus.CounterOpts{
 			Name: "lodestone_remote_agent_pods_remade_total",
 			Help: "Pods that disappeared while their home cluster was away and were made again.",
 		}),
 	}
-	for _, c := range []prometheus.Collector{m.steps, m.lost, m.remade} {
-		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return m, nil
 }
 
 // Controller reconciles ShadowPods.

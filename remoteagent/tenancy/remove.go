@@ -136,7 +136,6 @@ func (c *Controller) deleteNamespaces(ctx context.Context, home *remotev1alpha1.
 	return kept, nil
 }
 
-// deleteTenantNamespace deletes the tenant namespace.
 func (c *Controller) deleteTenantNamespace(ctx context.Context, home *remotev1alpha1.HomeCluster) error {
 	namespace := controller.Get[corev1.Namespace](c.Sources.Namespaces, policy.TenantNamespace(home.Name))
 	if namespace == nil || namespace.DeletionTimestamp != nil || namespace.Labels[keys.Tenant] != home.Name {

@@ -80,10 +80,7 @@ func Run(ctx context.Context, config *Config) error {
 	if err != nil {
 		return err
 	}
-	counts, err := registry.NewMetrics(process.Metrics)
-	if err != nil {
-		return err
-	}
+	counts := registry.NewMetrics(process.Metrics)
 	clusters := registry.New(registry.Config{
 		Home: process.Client, Remotes: remotes, Objects: objects, Secrets: kubeconfigs,
 		Namespace: config.Namespace, HomeID: homeID, HomeUID: homeUID,

@@ -178,7 +178,6 @@ func (p *prober) identity(ctx context.Context) (string, error) {
 	return p.uid, nil
 }
 
-// home returns the HomeCluster of this home.
 func (p *prober) home(ctx context.Context) (*remotev1alpha1.HomeCluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,7 +62,6 @@ type remoteEvent struct {
 	seen  time.Time
 }
 
-// aboutClaim says whether the event is about a claim.
 func (e remoteEvent) aboutClaim() bool { return e.of.uid == "" }
 
 // mayTell reports whether a limiter lets one more event of the remote cluster be shown, and counts it.
@@ -78,8 +78,8 @@ func newRemoteEvents() *remoteEvents {
 	}
 }
 
-func newEventCounts() *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{
+func newEventCounts(factory promauto.Factory) *prometheus.CounterVec {
+	return factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_virtualnode_remote_events_total",
 		Help: "Events of remote clusters about pods of virtual nodes and about claims, by cluster and result (shown, left-out or error).",
 	}, []string{"cluster", "result"})
@@ -108,7 +108,6 @@ func (e *remoteEvents) add(k eventKey, event remoteEvent) bool {
 	return true
 }
 
-// get returns an event that waits.
 func (e *remoteEvents) get(k eventKey) (remoteEvent, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,18 +91,11 @@ func New(config Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("index pods: %w", err)
 	}
-	c := &Controller{config: config, steps: prometheus.NewCounterVec(prometheus.CounterOpts{
+	factory := promauto.With(config.Metrics)
+	return &Controller{config: config, steps: factory.NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_virtualnode_pod_steps_total",
 		Help: "Steps taken for pods of virtual nodes, by cluster, step and result (success or error).",
-	}, []string{"cluster", "step", "result"}), told: newEventCounts()}
-	if config.Metrics != nil {
-		for _, counts := range []*prometheus.CounterVec{c.steps, c.told} {
-			if err := config.Metrics.Register(counts); err != nil {
-				return nil, fmt.Errorf("register metrics: %w", err)
-			}
-		}
-	}
-	return c, nil
+	}, []string{"cluster", "step", "result"}), told: newEventCounts(factory)}, nil
 }
 
 func (c *Controller) homePod(uid types.UID) *corev1.Pod {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -219,22 +220,17 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered.
-func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	factory := promauto.With(registerer)
+	return &Metrics{
+		ready: factory.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lodestone_virtual_node_ready", Help: "1 if the virtual node of a remote cluster takes pods, 0 if not.",
 		}, []string{"cluster"}),
-		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+		sessions: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "lodestone_virtual_node_sessions_total", Help: "How often work for a remote cluster began: at the start, after an outage and " +
 				"with a new kubeconfig.",
 		}, []string{"cluster"}),
 	}
-	for _, collector := range []prometheus.Collector{m.ready, m.sessions} {
-		if err := registry.Register(collector); err != nil {
-			return nil, fmt.Errorf("register metrics of virtual nodes: %w", err)
-		}
-	}
-	return m, nil
 }
 
 func (m *Metrics) show(cluster string, ready bool) {

@@ -251,7 +251,6 @@ func (w *clusterWorker) begin(ctx context.Context, s *session.Session) *running 
 	return r
 }
 
-// endSession ends the session, if there is one, and waits for it.
 func (w *clusterWorker) endSession() {
 	if w.current == nil {
 		return

@@ -310,7 +310,6 @@ func containers(specs []corev1.Container, now, there []corev1.ContainerStatus, p
 	return result
 }
 
-// ephemeral returns ephemeral containers as containers.
 func ephemeral(specs []corev1.EphemeralContainer) []corev1.Container {
 	result := make([]corev1.Container, len(specs))
 	for i := range specs {

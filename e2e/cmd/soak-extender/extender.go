@@ -209,7 +209,6 @@ func (e *extender) sample(ctx context.Context) (sample, error) {
 
 var disconnected = regexp.MustCompile(`(?m)^lodestone_extender_watch_connected\{.*\} 0$`)
 
-// valueOf returns the value of a metric.
 func valueOf(metrics, name string) (float64, error) {
 	for line := range strings.Lines(metrics) {
 		if text, ok := strings.CutPrefix(line, name+" "); ok {

@@ -80,7 +80,6 @@ func encode(kind byte, h header) ([]byte, error) {
 // pagesOf is how many pages so many bytes have.
 func pagesOf(length uint64) int { return int((length + pageSize - 1) / pageSize) }
 
-// appendHash appends the hash of a page.
 func appendHash(hashes, page []byte) []byte {
 	hash := blake3.Sum256(page)
 	return append(hashes, hash[:pageHash]...)

@@ -446,7 +446,6 @@ func harmToStandIn(o steps.Observation, step steps.Step) string {
 	return ""
 }
 
-// random returns a random observation.
 func random(r *rand.Rand) steps.Observation {
 	chance := func(percent int) bool { return r.IntN(100) < percent }
 	pick := func(names ...string) string { return names[r.IntN(len(names))] }

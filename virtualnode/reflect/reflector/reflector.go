@@ -22,6 +22,7 @@ import (
 	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -92,10 +93,7 @@ func New(config Config) (*Reflector, error) {
 		slices:          config.Factory.Discovery().V1().EndpointSlices().Informer(),
 		nodes:           core.Nodes().Informer(),
 		configMapLister: core.ConfigMaps().Lister(), serviceLister: core.Services().Lister(),
-	}
-	var err error
-	if r.syncs, err = newSyncs(config.Metrics); err != nil {
-		return nil, err
+		syncs: newSyncs(config.Metrics),
 	}
 	if err := r.pods.AddIndexers(cache.Indexers{needsIndex: indexNeeds}); err != nil {
 		return nil, fmt.Errorf("index pods by what they need: %w", err)
@@ -462,15 +460,9 @@ const (
 
 // newSyncs returns the count of such results, registered with
 // registerer unless that is nil.
-func newSyncs(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
-	looks := prometheus.NewCounterVec(prometheus.CounterOpts{
+func newSyncs(registerer prometheus.Registerer) *prometheus.CounterVec {
+	return promauto.With(registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "lodestone_virtualnode_reflections_total",
 		Help: "Looks at single objects that follow pods to a remote cluster, by cluster, kind and result.",
 	}, []string{"cluster", "kind", "result"})
-	if registerer != nil {
-		if err := registerer.Register(looks); err != nil {
-			return nil, fmt.Errorf("register metrics: %w", err)
-		}
-	}
-	return looks, nil
 }

@@ -1,6 +1,6 @@
 // Package rules says what Services become that several clusters export under one name (Multi-Cluster Services API, KEP-1645): which
 // ServiceImport they make together (Merge), which Service and EndpointSlices stand for it in a cluster (objects.go, endpoints.go), and
-// what is said of each export. It is pure. What another cluster says is checked before anything is made of it (valid.go).
+// what is said of each export. It is pure. What another cluster says is checked before anything is made of it (conditions.go).
 package rules
 
 import (

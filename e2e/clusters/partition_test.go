@@ -1,16 +1,19 @@
-package partition
+package clusters
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -37,7 +40,8 @@ func prepare(t *testing.T, namespace string) before {
 	for _, handle := range b.handles {
 		require.True(t, bed.WestStorage.Exists(handle))
 	}
-	deletePod(t, namespace, "doomed")
+	must.Delete(t, bed.Home.Client().CoreV1().Pods(namespace), "doomed")
+	await.Until(t, "pod doomed is gone", func() bool { return await.Pod(t, bed.Home.Client(), namespace, "doomed") == nil })
 	return b
 }
 
@@ -45,7 +49,7 @@ func prepare(t *testing.T, namespace string) before {
 // and says why.
 func (b before) holds(t *testing.T, namespace string) {
 	t.Helper()
-	deleteClaim(t, namespace, "doomed")
+	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), "doomed")
 	assert.Contains(t, await.Event(t, bed.Home.Client(), metav1.NamespaceDefault, "pvc-"+string(b.doomed.UID), "ClusterNotUsable"),
 		"waiting for cluster west to delete the volume's data there")
 	await.Always(t, "nothing of west's volumes is touched", func() bool {
@@ -68,7 +72,7 @@ func (b before) settles(t *testing.T, namespace string) {
 
 func TestClusterThatRefusesConnections(t *testing.T) {
 	testbed.NotInShort(t)
-	namespace := bed.Namespace(t)
+	namespace := newNamespace(t)
 	there := prepare(t, namespace)
 	sent := bed.CreateClaim(t, fabric.NewClaim(namespace, "sent", fabric.Class))
 	require.NoError(t, bed.West.StopAPIServer(t.Context()))
@@ -103,7 +107,7 @@ func TestClusterThatRefusesConnections(t *testing.T) {
 }
 
 func TestClusterThatDoesNotAnswer(t *testing.T) {
-	namespace := bed.Namespace(t)
+	namespace := newNamespace(t)
 	there := prepare(t, namespace)
 	sent := bed.CreateClaim(t, fabric.NewClaim(namespace, "sent", fabric.Class))
 	require.NoError(t, bed.West.PauseAPIServer())
@@ -137,4 +141,24 @@ func TestClusterThatDoesNotAnswer(t *testing.T) {
 	bed.AwaitRunning(t, namespace, "sent")
 	atHome, inWest := claimOf(t, bed.Home, fabric.Storage, "pvc-"+string(sent.UID)), claimOf(t, bed.West, namespace, "sent")
 	assert.NotEqual(t, atHome == nil, inWest == nil, "one backing claim, not two and not none")
+}
+
+// sendToWest writes the choice of west's node on a claim, as kube-scheduler does
+// that does not know yet that west is away.
+func sendToWest(t *testing.T, namespace, name string) {
+	t.Helper()
+	claims := bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace)
+	must.Patch(t, claims, name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, keys.SelectedNode, fabric.WestNode))
+}
+
+// volumeOf returns the virtual volume of a claim, nil if there is none.
+func volumeOf(t *testing.T, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
+	t.Helper()
+	return await.Volume(t, bed.Home.Client(), "pvc-"+string(claim.UID))
+}
+
+func isBound(t *testing.T, cluster *testbed.Cluster, namespace, name string) bool {
+	t.Helper()
+	claim := claimOf(t, cluster, namespace, name)
+	return claim != nil && claim.Status.Phase == corev1.ClaimBound
 }
