@@ -89,7 +89,8 @@ func SayChange(r *record.Record) string {
 	}
 	whose, were := fmt.Sprintf("%s of the %s that there were", sentence.Size(c.Gone), sentence.Size(c.Had)), "overwritten or removed"
 	if c.Claim != "" {
-		whose, were = fmt.Sprintf("claim %q has shrunk: %s of the %s that it had", c.Claim, sentence.Size(c.Gone), sentence.Size(c.Had)), "removed"
+		whose = fmt.Sprintf("claim %q has shrunk: %s of the %s that it had", c.Claim, sentence.Size(c.Gone), sentence.Size(c.Had))
+		were = "removed"
 	}
 	pinned := 0
 	for i := range r.Sealed {

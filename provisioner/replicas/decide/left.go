@@ -6,10 +6,10 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
-// This file has what becomes of a point whose source is lost while the data of its claim is elsewhere by now, as after a failover to another
-// copy. What it has left in the lost cluster is a snapshot, a claim that was made of it, and a mover that reads that and reaches nobody: the
-// one that it sent to has ended, and keys are of one point. So the next point need not wait until all that is removed. It is written down,
-// and goes when the cluster is back.
+// This file has what becomes of a point whose source is lost while the data of its claim is elsewhere by now, as after a failover to
+// another copy. What it has left in the lost cluster is a snapshot, a claim that was made of it, and a mover that reads that and reaches
+// nobody: the one that it sent to has ended, and keys are of one point. So the next point need not wait until all that is removed. It is
+// written down, and goes when the cluster is back.
 
 // mostLeft limits how many such points are remembered, with several lost clusters one each.
 const mostLeft = 4
