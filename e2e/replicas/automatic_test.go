@@ -42,11 +42,27 @@ func third(t *testing.T) {
 	must.Kubectl(t, cluster, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote-volumes"))
 	kubeconfig, err := cluster.ServiceAccountKubeconfig(t.Context(), "lodestone-volumes", "lodestone-home")
 	require.NoError(t, err)
-	registerThird(t, kubeconfig)
+	registerThird(t, kubeconfig, without)
 }
 
 // probingThird registers a third cluster whose agent probes a server in west's place, and returns what changes that server.
 func probingThird(t *testing.T, server string) (change func(server string)) {
+	t.Helper()
+	_, kubeconfig, agents := agentInThird(t, func(home *remotev1alpha1.HomeCluster) {
+		home.Spec.Probes = []remotev1alpha1.ClusterProbe{{Cluster: "west", Server: server}}
+	})
+	registerThird(t, kubeconfig, without)
+	home, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+	return func(server string) {
+		must.Patch(t, agents.HomeClusters(), home, types.MergePatchType,
+			[]byte(`{"spec":{"probes":[{"cluster":"west","server":"`+server+`"}]}}`))
+	}
+}
+
+// agentInThird starts a third cluster with an agent, which serves home as its HomeCluster says, and returns home's kubeconfig and a client
+// with all rights.
+func agentInThird(t *testing.T, tune func(*remotev1alpha1.HomeCluster)) (*testbed.Cluster, []byte, *clients.RemoteClient) {
 	t.Helper()
 	cluster := startThird(t)
 	must.Kubectl(t, cluster, "", "apply", "-k", filepath.Join(fabric.Root(), "deploy", "remote"))
@@ -57,25 +73,18 @@ func probingThird(t *testing.T, server string) (change func(server string)) {
 	program, err := at.StartAgent(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, program.Stop()) })
-	kubeconfig, err := at.Tenant(t.Context(), func(home *remotev1alpha1.HomeCluster) {
-		home.Spec.Probes = []remotev1alpha1.ClusterProbe{{Cluster: "west", Server: server}}
-	})
+	kubeconfig, err := at.Tenant(t.Context(), tune)
 	require.NoError(t, err)
-	registerThird(t, kubeconfig)
-	home, err := bed.HomeID(t.Context())
-	require.NoError(t, err)
-	return func(server string) {
-		must.Patch(t, agents.HomeClusters(), home, types.MergePatchType,
-			[]byte(`{"spec":{"probes":[{"cluster":"west","server":"`+server+`"}]}}`))
-	}
+	return cluster, kubeconfig, agents
 }
 
-// registerThird has home know the third cluster, without a node, until the test ends.
-func registerThird(t *testing.T, kubeconfig []byte) {
+// without has no node stand for a cluster.
+func without(spec *v1alpha1.RemoteClusterSpec) { spec.VirtualNode = v1alpha1.VirtualNodeDisabled }
+
+// registerThird has home know the third cluster until the test ends.
+func registerThird(t *testing.T, kubeconfig []byte, tune func(*v1alpha1.RemoteClusterSpec)) {
 	t.Helper()
-	require.NoError(t, bed.Register(t.Context(), "third", kubeconfig, func(spec *v1alpha1.RemoteClusterSpec) {
-		spec.VirtualNode = v1alpha1.VirtualNodeDisabled
-	}))
+	require.NoError(t, bed.Register(t.Context(), "third", kubeconfig, tune))
 	t.Cleanup(func() {
 		must.Delete(t, bed.Remotes, "third")
 		await.Until(t, "RemoteCluster third is gone", func() bool {

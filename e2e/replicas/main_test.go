@@ -47,6 +47,8 @@ var (
 	provisioner *fabric.Program
 	virtualNode *fabric.Program
 	drivers     = map[string]*sidecars.Driver{}
+	// programs are the paths of programs that pods run, by image.
+	programs = map[string]string{}
 )
 
 func TestMain(m *testing.M) {
@@ -56,8 +58,9 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			return err
 		}
+		programs["lodestone-mover"] = mover
 		if bed, err = fabric.Start(ctx, fabric.Options{
-			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: map[string]string{"lodestone-mover": mover},
+			ControllerManagerQPS: 500, Agent: true, VirtualNode: true, Programs: programs,
 			Drivers: map[string][]string{keys.Home: {homeDriver}, "west": {westDriver, plainDriver}}, AuditAll: true, Exec: true,
 		}); err != nil {
 			return err
@@ -89,12 +92,12 @@ func TestMain(m *testing.M) {
 
 // storage starts the drivers of both clusters, and makes their classes.
 func storage(ctx context.Context) error {
-	programs, err := sidecars.Build(ctx, os.Stderr)
+	built, err := sidecars.Build(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
 	for name, cluster := range map[string]*testbed.Cluster{homeDriver: bed.Home, westDriver: bed.West, plainDriver: bed.West} {
-		driver, err := sidecars.Start(ctx, cluster, programs, sidecars.Options{
+		driver, err := sidecars.Start(ctx, cluster, built, sidecars.Options{
 			Name: name, Pool: 100 << 30, Snapshots: name != plainDriver, Folders: filepath.Join(bed.Disks.Root, name),
 		})
 		if err != nil {

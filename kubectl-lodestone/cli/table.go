@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,17 +30,4 @@ func OrNone(text string) string {
 		return None
 	}
 	return text
-}
-
-// Size writes a number of bytes for people.
-func Size(bytes int64) string {
-	const unit = 1024
-	if bytes < unit {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	value, names := float64(bytes)/unit, []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
-	for value >= unit && len(names) > 1 {
-		value, names = value/unit, names[1:]
-	}
-	return fmt.Sprintf("%.1f %s", value, names[0])
 }

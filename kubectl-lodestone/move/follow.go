@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 const (
@@ -267,10 +268,10 @@ func progressBar(s sums) string {
 	done := min(max(float64(s.bytes)/float64(s.total), 0), 1)
 	const width = 24
 	full := int(done * width)
-	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100, cli.Size(s.bytes),
-		cli.Size(s.total))
+	text := fmt.Sprintf("[%s%s] %3.0f %%  %s of %s", strings.Repeat("#", full), strings.Repeat(".", width-full), done*100,
+		sentence.Size(s.bytes), sentence.Size(s.total))
 	if s.rate > 0 {
-		text += fmt.Sprintf("  %s/s", cli.Size(s.rate))
+		text += fmt.Sprintf("  %s/s", sentence.Size(s.rate))
 		if left := time.Duration(float64(s.total-s.bytes) / float64(s.rate) * float64(time.Second)); left > 0 {
 			text += fmt.Sprintf("  %s left", left.Round(time.Second))
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -113,7 +114,8 @@ func writeRoutes(out io.Writer, move *v1alpha1.VolumeMove) error {
 			continue
 		}
 		if claim.Repository != "" {
-			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository, cli.Size(claim.Stored), text)
+			text = fmt.Sprintf("through the repository of cluster %s (%s so far), and the rest %s", claim.Repository,
+				sentence.Size(claim.Stored), text)
 		}
 		if _, err := fmt.Fprintf(out, "the data of claim %s travels %s\n", claim.Name, text); err != nil {
 			return err

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 // enough is how many bytes a move must have sent, in how long, so that it says something of the way.
@@ -27,7 +27,7 @@ func takes(size int64, limit *resource.Quantity, moves []v1alpha1.VolumeMove, fr
 	switch {
 	case move != nil && (limit == nil || rate < limit.Value()):
 		return fmt.Sprintf("if all of that is sent it takes about %s: move %s from %s to %s sent %s a second", at(rate), move.Name, from, to,
-			cli.Size(rate))
+			sentence.Size(rate))
 	case move != nil:
 		return fmt.Sprintf("if all of that is sent it takes about %s, by that limit: move %s from %s to %s sent more", at(limit.Value()),
 			move.Name, from, to)

@@ -20,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/pkg/virtualclass"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
@@ -408,7 +409,7 @@ func (p part) sends(of string) string {
 	text := fmt.Sprintf("the first copy%s sends up to %s (%s) and takes that room in %s, and each later version what has changed", of, &size,
 		what, p.facts.to)
 	if p.real != nil && p.real.Free != nil {
-		text += fmt.Sprintf("; class %s has %s free there", p.real.Name, cli.Size(p.real.Free.Value()))
+		text += fmt.Sprintf("; class %s has %s free there", p.real.Name, sentence.Size(p.real.Free.Value()))
 		if p.real.Free.Cmp(size) < 0 {
 			text += ", which is less than that"
 		}
@@ -485,7 +486,7 @@ func progress(c replica.Copy) string {
 // sealedText is what is said once the first version is sealed.
 func sealedText(made *v1alpha1.VolumeReplica, now time.Time) string {
 	c := replica.Of(made, now)
-	return fmt.Sprintf("%s; %s were sent", c.Has("cluster "+c.Standby, now), cli.Size(c.Sent))
+	return fmt.Sprintf("%s; %s were sent", c.Has("cluster "+c.Standby, now), sentence.Size(c.Sent))
 }
 
 // write prints the VolumeReplicas that were made, those of several claims or of a workload as a list; if there are none, the error says

@@ -19,6 +19,7 @@ import (
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
 
 func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
@@ -128,7 +129,7 @@ func Table(copies []replica.Copy, namespaces bool, now time.Time) *metav1.Table 
 	for _, c := range copies {
 		version, sent := "", ""
 		if c.Sealed != nil {
-			version, sent = fmt.Sprint(c.Version), cli.Size(c.Sent)
+			version, sent = fmt.Sprint(c.Version), sentence.Size(c.Sent)
 		}
 		cells := []any{c.Name, c.Names(), cli.OrNone(c.Primary), c.Standby, cli.OrNone(version), cli.OrNone(c.Lag(now)),
 			replica.Short(c.RPO.Duration), c.Words(), cli.OrNone(c.Class), c.Versions, cli.OrNone(c.Consistency), cli.OrNone(c.Runnable),

@@ -1,9 +1,10 @@
 // Package sentence makes texts of other authors, such as messages of another cluster, fit to be
 // shown to users: cut to a length (Cut, Short), on one line without control characters (Plain), put behind a word of ours (Prefixed),
-// and marked with the cluster that it comes from (Of). It is pure.
+// and marked with the cluster that it comes from (Of). Size writes numbers of bytes. It is pure.
 package sentence
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -61,4 +62,17 @@ func IsReason(text string) bool {
 		}
 	}
 	return text != "" && len(text) <= maxReason
+}
+
+// Size writes a number of bytes for people.
+func Size(bytes int64) string {
+	const unit = 1024
+	if bytes < unit {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, names := float64(bytes)/unit, []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
+	for value >= unit && len(names) > 1 {
+		value, names = value/unit, names[1:]
+	}
+	return fmt.Sprintf("%.1f %s", value, names[0])
 }

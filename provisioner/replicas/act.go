@@ -94,6 +94,8 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 			c.thawUnsaved(ctx, w, r)
 		}
 		return err
+	case decide.CleanLeft:
+		return c.take(ctx, w, *a.Of, a.Action)
 	case decide.Forget:
 		w.record = nil
 		return c.forget(ctx, w.uid)

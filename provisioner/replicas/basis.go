@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
@@ -44,10 +45,20 @@ func (c *Controller) basisOf(ctx context.Context, r *record.Record, i int, block
 		(ptr.Deref(b.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock) != block {
 		return nil, err
 	}
-	by, volume, why, err := frozen.Choose(ctx, c.sites, kept, b.Spec.VolumeName)
-	if err != nil || why != "" || volume.Driver != to.Driver() {
+	real, err := volumeOf(ctx, at, b)
+	if err != nil || real == nil || real.Spec.CSI == nil || real.Spec.CSI.Driver != to.Driver() {
 		return nil, err
 	}
+	by, why, err := frozen.ClassOf(ctx, at, part.Head.Cluster, to.Driver())
+	switch {
+	case err != nil:
+		return nil, err
+	case why != "":
+		// Nor could the head be sealed, and its cluster may serve snapshots again once it is to be made.
+		return nil, refuse(decide.NoSnapshots, "no version can be sealed at the standby, for %s: let storage class %s there have snapshots again",
+			why, part.Class)
+	}
+	volume := volumesnapshot.Volume{Driver: real.Spec.CSI.Driver, Handle: real.Spec.CSI.VolumeHandle}
 	return &record.Basis{Name: r.BasisName(i), Volume: volume, Of: kept, By: by}, nil
 }
 

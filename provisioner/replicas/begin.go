@@ -206,6 +206,8 @@ func (c *Controller) beginSession(ctx context.Context, r *record.Record, part *r
 	case from.Cluster == r.Head.Cluster:
 		return nil, "", refuse(decide.SameCluster, "the data of claim %q is in cluster %s, where its copy is, too: move the claim elsewhere, or "+
 			"make a VolumeReplica with another standby and delete this one; the versions stay until then", claim.Name, from.Cluster)
+	case r.LeftIn(from.Cluster):
+		return nil, "", refuse(decide.Waiting, "what an earlier point has left in cluster %s is removed first", from.Cluster)
 	}
 	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {

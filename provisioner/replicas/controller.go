@@ -89,8 +89,8 @@ type Controller struct {
 	witness witness.Witness
 	mu      sync.Mutex
 	active  map[types.UID]*activeReplica
-	// ending is closed when this process is to end.
-	ending <-chan struct{}
+	// ending is closed when this process is to end: steps go on until they are done.
+	ending chan struct{}
 }
 
 // replicaKey is the key of a replica; the UID distinguishes it from another one of the same name.
@@ -109,6 +109,8 @@ type activeReplica struct {
 	refusedAt time.Time
 	// runnable is whether its standby could run the pods.
 	runnable runnableNow
+	// reached is since when both clusters of its point could be asked without a break, zero if one cannot be.
+	reached time.Time
 	// looks counts how often its versions were looked at.
 	looks int
 	// kept are the versions that their cluster does not let go, by name.
@@ -141,7 +143,7 @@ func New(config Config) *Controller {
 	home := remote.Access{Client: config.Client, Config: config.Home, Dynamic: config.Dynamic}
 	sites := site.New(home, config.Clusters)
 	return &Controller{
-		Config: config, sites: sites, active: map[types.UID]*activeReplica{},
+		Config: config, sites: sites, active: map[types.UID]*activeReplica{}, ending: make(chan struct{}),
 		queue: controller.NewQueue[replicaKey](controller.QueueConfig{
 			Name: "replicas", FirstRetry: retryAfter, LastRetry: retryAfter, Timeout: stepTimeout, FinishSteps: true,
 		}),
@@ -150,7 +152,7 @@ func New(config Config) *Controller {
 	}
 }
 
-// Run works until ctx ends. Call it after Load has succeeded and Objects is synced.
+// Run works until ctx ends. Call it once, after Load has succeeded and Objects is synced.
 func (c *Controller) Run(ctx context.Context) error {
 	unwatch, err := controller.Watch(c.Objects, func(was, now *v1alpha1.VolumeReplica) {
 		either := controller.Either(was, now)
@@ -164,7 +166,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, known := range c.Records.all() {
 		c.queue.Add(replicaKey{types.NamespacedName{Namespace: known.Namespace, Name: known.Name}, known.UID})
 	}
-	c.ending = ctx.Done()
+	context.AfterFunc(ctx, func() { close(c.ending) })
 	var beside errgroup.Group
 	beside.Go(func() error { return c.runWanted(ctx) })
 	failing := automatic{Controller: c, silent: map[string]time.Time{}, known: map[types.UID]*attempts{}, begun: map[types.UID]begun{},
@@ -180,7 +182,7 @@ func (c *Controller) Run(ctx context.Context) error {
 // ClusterChanged has the replicas looked at that have a copy in a cluster whose state has changed.
 func (c *Controller) ClusterChanged(cluster string, _ bool) {
 	for _, r := range c.Records.all() {
-		if r.Head.Cluster == cluster || r.Point != nil && r.Point.Source.Cluster == cluster {
+		if r.Head.Cluster == cluster || r.Point != nil && r.Point.Source.Cluster == cluster || r.LeftIn(cluster) {
 			c.queue.Add(replicaKey{types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, r.UID})
 		}
 	}

@@ -73,10 +73,19 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		return o, err
 	}
 	if r.Point == nil {
-		return o, nil
+		return o, c.observeLeft(ctx, &o)
 	}
 	if err := c.observeSource(ctx, &o); err != nil {
 		return o, err
+	}
+	switch {
+	case o.Source.Unusable != "" || o.Standby.Unusable != "":
+		w.reached, o.Reached = time.Time{}, o.Now
+	case w.reached.IsZero():
+		w.reached = o.Now
+		fallthrough
+	default:
+		o.Reached = w.reached
 	}
 	var all []*movers.State
 	for i := range o.Claims {
@@ -249,6 +258,20 @@ func (c *Controller) observeSource(ctx context.Context, o *decide.Observation) e
 	ctx, cancel := at.WithTimeout(ctx)
 	defer cancel()
 	return c.answered(at, id, &o.Source, c.readSource(ctx, at, o))
+}
+
+// observeLeft reads what is left of one of the points in Record.Left.
+func (c *Controller) observeLeft(ctx context.Context, o *decide.Observation) error {
+	for i := range o.Record.Left {
+		left := &decide.Observation{Now: o.Now, Record: o.Record.OfLeft(i), Claims: make([]decide.Claim, o.Record.Len())}
+		if err := c.observeSource(ctx, left); err != nil {
+			return err
+		}
+		if o.Left = left; left.Source.Gone || left.Source.Unusable == "" {
+			return nil
+		}
+	}
+	return nil
 }
 
 func (c *Controller) readSource(ctx context.Context, at site.Site, o *decide.Observation) (err error) {

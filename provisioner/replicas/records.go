@@ -38,7 +38,10 @@ func NewRecords() *Records {
 func (r *Records) Uses(cluster, namespace string) bool {
 	for _, known := range r.all() {
 		if known.Head.Cluster == cluster && known.Head.Namespace == namespace ||
-			known.Point != nil && known.Point.Source.Cluster == cluster && known.Point.Source.Namespace == namespace {
+			known.Point != nil && known.Point.Source.Cluster == cluster && known.Point.Source.Namespace == namespace ||
+			slices.ContainsFunc(known.Left, func(p record.Point) bool {
+				return p.Source.Cluster == cluster && p.Source.Namespace == namespace
+			}) {
 			return true
 		}
 	}

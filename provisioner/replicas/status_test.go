@@ -120,7 +120,7 @@ func TestTheStatusSaysWhyVersionsArePinned(t *testing.T) {
 	require.NotNil(t, suspect)
 	assert.Equal(t, metav1.ConditionTrue, suspect.Status)
 	assert.Equal(t, "MuchChanged", suspect.Reason)
-	assert.Contains(t, suspect.Message, "point 3 found that 70 of the 100 bytes that there were are overwritten or removed at once; the "+
+	assert.Contains(t, suspect.Message, "point 3 found that 70 B of the 100 B that there were are overwritten or removed at once; the "+
 		"versions from before it (1) stay")
 	assert.Equal(t, "v3", status.Standbys[0].Suspect)
 	assert.Equal(t, []bool{false, true}, []bool{status.Standbys[0].Versions[0].Pinned, status.Standbys[0].Versions[1].Pinned})
@@ -148,7 +148,7 @@ func TestTheStatusSaysWhatAScrubHasFound(t *testing.T) {
 	assert.WithinDuration(t, o.Now, o.Replica.Status.Standbys[0].Scrubbed.Time, time.Second)
 	o.Record.Found = []record.Finding{{Claim: "data", Number: 3, Files: 2, Bytes: 9, First: "x"}}
 	assert.Equal(t, metav1.ConditionTrue, suspect().Status)
-	assert.Contains(t, suspect().Message, `of claim "data" 2 files (9 bytes; the first is x) have another content`)
+	assert.Contains(t, suspect().Message, `of claim "data" 2 files (9 B; the first is x) have another content`)
 	assert.Contains(t, suspect().Message, "; the next scrub that finds nothing ends this")
 	o.Replica.Spec.ScrubEvery = nil
 	assert.Nil(t, suspect(), "nobody asks for it any more")

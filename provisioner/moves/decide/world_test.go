@@ -117,14 +117,24 @@ func newWorld(t *testing.T, seed uint64, claims int) *world {
 	return w
 }
 
-func ref(end record.End, i int) backing.Ref {
-	return backing.Ref{Cluster: map[record.End]string{record.Source: keys.Home, record.Target: "west"}[end], Namespace: "n",
-		Name: fmt.Sprintf("%s-%d", end, i), UID: types.UID(fmt.Sprintf("%s-%d", end, i))}
+// refs are the real claims by their names, and as annotations have them: they are asked for in each step.
+var refs, encodedRefs = map[record.End][]backing.Ref{}, map[record.End][]string{}
+
+func init() {
+	for _, end := range []record.End{record.Source, record.Target, record.Snapped} {
+		for i := range 3 {
+			its := backing.Ref{Cluster: map[record.End]string{record.Source: keys.Home, record.Target: "west"}[end], Namespace: "n",
+				Name: fmt.Sprintf("%s-%d", end, i), UID: types.UID(fmt.Sprintf("%s-%d", end, i))}
+			refs[end], encodedRefs[end] = append(refs[end], its), append(encodedRefs[end], its.String())
+		}
+	}
 }
+
+func ref(end record.End, i int) backing.Ref { return refs[end][i] }
 
 func virtual(i int, end record.End) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-u%d", i), Annotations: map[string]string{keys.Backing: ref(end, i).String(),
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pvc-u%d", i), Annotations: map[string]string{keys.Backing: encodedRefs[end][i],
 			keys.Generation: map[record.End]string{record.Source: "1", record.Target: "2"}[end]}},
 		Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: types.UID(fmt.Sprintf("u%d", i))}},
 	}
@@ -230,7 +240,7 @@ func (w *world) side(c *claim, end record.End) steps.Side {
 // current is the end that the virtual volume of a claim names; empty without a volume.
 func (c *claim) current(i int) record.End {
 	for _, end := range record.Ends {
-		if c.volume != nil && c.volume.Annotations[keys.Backing] == ref(end, i).String() {
+		if c.volume != nil && c.volume.Annotations[keys.Backing] == encodedRefs[end][i] {
 			return end
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/sentence"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
@@ -86,9 +87,10 @@ func SayChange(r *record.Record) string {
 	if c == nil {
 		return ""
 	}
-	whose, were := fmt.Sprintf("%d of the %d bytes that there were", c.Gone, c.Had), "overwritten or removed"
+	whose, were := fmt.Sprintf("%s of the %s that there were", sentence.Size(c.Gone), sentence.Size(c.Had)), "overwritten or removed"
 	if c.Claim != "" {
-		whose, were = fmt.Sprintf("claim %q has shrunk: %d of the %d bytes that it had", c.Claim, c.Gone, c.Had), "removed"
+		whose = fmt.Sprintf("claim %q has shrunk: %s of the %s that it had", c.Claim, sentence.Size(c.Gone), sentence.Size(c.Had))
+		were = "removed"
 	}
 	pinned := 0
 	for i := range r.Sealed {

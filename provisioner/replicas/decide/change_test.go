@@ -103,9 +103,9 @@ func TestPinnedVersionsStayUntilSomebodyAcceptsWhatChanged(t *testing.T) {
 	o := sealing(100<<20, 0, 0)
 	step := decide.Next(o)
 	assert.Equal(t, decide.Suspect, step.Reason)
-	assert.Contains(t, step.Say, `point 3 found that claim "data" has shrunk: 104857600 of the 104857600 bytes that it had are removed at once`)
+	assert.Contains(t, step.Say, `point 3 found that claim "data" has shrunk: 100.0 MiB of the 100.0 MiB that it had are removed at once`)
 	assert.Contains(t, decide.Next(sealing(100<<20, 100<<20, 60<<20)).Say,
-		"point 3 found that 62914560 of the 104857600 bytes that there were are overwritten or removed at once")
+		"point 3 found that 60.0 MiB of the 100.0 MiB that there were are overwritten or removed at once")
 	assert.Contains(t, step.Say, "kubectl lodestone replicate accept volumereplica/data -n shop")
 	next := saved(t, o)
 	next.Point = nil

@@ -55,6 +55,11 @@ type Observation struct {
 	Kept map[string]string
 	// Group is the one snapshot of the sources of a point of several claims.
 	Group Group
+	// Reached is since when this process has been able to ask both clusters of the point without a break; zero counts as long ago.
+	Reached time.Time
+	// Left is what was seen of one of the points in Record.Left, as an observation of that: of one whose cluster can be asked or is gone, if
+	// there is any; nil: there are none.
+	Left *Observation
 	// Hold is what this process knows of the freeze of the point, and Users are the pods that may write to its claims, if it has one.
 	Hold  Hold
 	Users []User
@@ -243,6 +248,12 @@ type Start struct {
 	Task  moverapi.Task
 }
 
+// CleanLeft takes an action for a point that was left.
+type CleanLeft struct {
+	Of *Observation
+	Action
+}
+
 // TakeSeal takes the snapshot of the head of a claim. With slots it has the head itself say of which version it is.
 type TakeSeal struct{ Claim int }
 
@@ -285,6 +296,11 @@ func Next(o Observation) Step {
 		return remove(o)
 	case r.Point != nil:
 		return point(o)
+	}
+	left, leaves := cleanLeft(o)
+	switch {
+	case leaves && left.Action != nil:
+		return left
 	case o.FailedOver.After(r.FailedOver) && o.At == r.Head.Cluster:
 		next := r.Clone()
 		next.Epoch, next.FailedOver = r.Epoch+1, o.FailedOver
@@ -310,6 +326,9 @@ func Next(o Observation) Step {
 	if r.Slots && step.Action == nil && step.After == 0 {
 		// Nothing tells when somebody deletes a slot, or a claim gets it.
 		step.After = turnAgain
+	}
+	if leaves && step.Action == nil && (step.After == 0 || step.After > left.After) {
+		step.After = left.After
 	}
 	if len(o.Kept) > 0 && step.Action == nil && (step.After == 0 || step.After > KeptFor) {
 		step.After = KeptFor
@@ -514,15 +533,14 @@ func remove(o Observation) Step {
 			return giveUp(o, "the VolumeReplica was deleted")
 		}
 		if step, ok := clean(o); ok {
-			if step.Reason == ClusterAway {
-				step.Reason, step.Say = BeingRemoved, step.Say+": what a point has made there cannot be removed; bring it back, or delete its "+
-					"RemoteCluster if it is gone for good"
-			}
-			return step
+			return sayRemoving(step)
 		}
 		next := r.Clone()
 		next.Point = nil
 		return Step{Action: Save{next}}
+	}
+	if step, ok := cleanLeft(o); ok {
+		return sayRemoving(step)
 	}
 	switch {
 	case o.Moving:
@@ -565,6 +583,15 @@ func remove(o Observation) Step {
 			len(o.Sealed), r.Head.Namespace, kept, o.Kept[kept], keys.ReplicaFinalizer)}
 	}
 	return Step{Action: Forget{}}
+}
+
+// sayRemoving has a step by which a point is cleaned up say what keeps the replica from being removed.
+func sayRemoving(step Step) Step {
+	if step.Reason == ClusterAway {
+		step.Reason, step.Say, step.After = BeingRemoved, step.Say+": what a point has made there cannot be removed; bring it back, or delete "+
+			"its RemoteCluster if it is gone for good", seldom
+	}
+	return step
 }
 
 // each returns the first step that something is to be done for a claim, else the first one that something is waited for; false if there

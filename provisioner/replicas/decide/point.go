@@ -59,35 +59,49 @@ func point(o Observation) Step {
 	case record.Seal:
 		return seal(o)
 	case record.Clean:
-		if step, ok := clean(o); ok {
-			if step.Reason == ClusterAway && o.Source.Unusable != "" && o.At != "" && o.At != p.Source.Cluster {
-				// It failed over, maybe to another copy.
-				step.Say += fmt.Sprintf("; the next point, of the data in cluster %s, is made once what this one has left there is removed: bring it "+
-					"back, or delete its RemoteCluster if it is gone for good", o.At)
-			}
-			return step
+		step, ok := clean(o)
+		if !ok {
+			return Step{Action: Save{end(o)}}
 		}
-		next := o.Record.Clone()
-		for i := range o.Claims {
-			if basisFailed(o, i) {
-				next.At(i).Head.UID = ""
-			}
+		if mayLeave(o, step) {
+			next := end(o)
+			next.Leave(p)
+			return Step{Action: Save{next}}
 		}
-		if p.Why != "" {
-			next.HoldFailed()
-		}
-		if next.Point = nil; p.Why != "" {
-			if slices.ContainsFunc(o.Claims, func(seen Claim) bool { return seen.Seal.Exists }) {
-				// It counts as no version, and goes once it may.
-				next.Sealed = append(next.Sealed, versionOf(o))
-				next.Sealed[len(next.Sealed)-1].Going = true
-			}
-			next.Failures, next.Failed, next.Why = next.Failures+1, o.Now, p.Why
-		}
-		return Step{Action: Save{next}}
+		return step
 	}
 	return Step{Say: "the record of the replica names a stage that this version does not know: start the version that wrote it",
 		Reason: StandsStill, After: seldom}
+}
+
+// since is when the stage of the point began, or when both of its clusters came back, if that is later: while one was away nothing got
+// further, and nobody is to blame.
+func since(o Observation) time.Time {
+	if began := o.Record.Point.Since; began.After(o.Reached) {
+		return began
+	}
+	return o.Reached
+}
+
+// end is the record after a point of which nothing is left.
+func end(o Observation) *record.Record {
+	p, next := o.Record.Point, o.Record.Clone()
+	if next.Point = nil; p.Why == "" {
+		return next
+	}
+	for i, seen := range o.Claims {
+		next.HoldFailed(i, p.At(i).Wrote)
+		if seen.Head == nil && p.At(i).Basis != nil {
+			next.At(i).Head.UID = ""
+		}
+	}
+	if slices.ContainsFunc(o.Claims, func(seen Claim) bool { return seen.Seal.Exists }) {
+		// It counts as no version, and goes once it may.
+		next.Sealed = append(next.Sealed, versionOf(o))
+		next.Sealed[len(next.Sealed)-1].Going = true
+	}
+	next.Failures, next.Failed, next.Why = next.Failures+1, o.Now, p.Why
+	return next
 }
 
 // giveUp ends a point that fails. What it may have frozen is thawed first.
@@ -149,7 +163,7 @@ func cutGroup(o Observation) (Step, bool) {
 			return giveUp(o, fmt.Sprintf("real claim %s is gone, or another", source.Key())), true
 		}
 	}
-	switch late := o.Now.Sub(p.Since); {
+	switch late := o.Now.Sub(since(o)); {
 	case g.Wrong:
 		return giveUp(o, g.Problem), true
 	case late > snapshotPatience || g.Problem != "" && late > patience:
@@ -179,7 +193,7 @@ func unlabel(o Observation) (Step, bool) {
 func cutOne(o Observation, i int) (Step, bool) {
 	r, p, seen := o.Record, o.Record.Point, o.Claims[i]
 	known, s := p.At(i), seen.Snapshot
-	late := o.Now.Sub(p.Since)
+	late := o.Now.Sub(since(o))
 	switch {
 	case s.Wrong:
 		return giveUp(o, s.Problem), true
@@ -208,8 +222,12 @@ func findHead(o Observation, i int) (Step, bool) {
 	h, known := o.Claims[i].Head, o.Record.At(i).Head
 	next := o.Record.Clone()
 	switch {
+	case h == nil && known.UID != "" && !o.Record.Slots:
+		// The next point begins with the newest version.
+		step := giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby: the next point makes it anew", known.Key()))
+		step.Action.(Save).Record.At(i).Head.UID = ""
+		return step, true
 	case h == nil && known.UID != "":
-		// Versions that are snapshots of their own stay.
 		next.LoseSlot(i, known.UID)
 		next.At(i).Head.UID = ""
 		return Step{Action: Save{next}, Say: fmt.Sprintf("somebody deleted real claim %s at the standby: the next point copies all again",
@@ -221,6 +239,9 @@ func findHead(o Observation, i int) (Step, bool) {
 		return Step{Action: MakeHead{i}}, true
 	case !isHead(o, i):
 		return giveUp(o, fmt.Sprintf("a claim %s is at the standby already and is not this replica's: remove it there", known.Key())), true
+	case known.UID == "" && isUnmade(o, i) && madeFrom(h) != basisName(o, i):
+		// A request of another point came late, and what it is to be made from went with that.
+		return dropUnmade(o, i), true
 	case h.DeletionTimestamp != nil:
 		return giveUp(o, fmt.Sprintf("real claim %s at the standby is being deleted", known.Key())), true
 	case known.UID == "":
@@ -346,13 +367,13 @@ func runMovers(o Observation, i int) (Step, bool) {
 	case !seen.Copy.Connected:
 		waiting = "waiting until the movers reach each other: " + seen.Copy.ConnectionError
 	}
-	since := o.Record.Point.Since
-	if seen.Advanced.After(since) {
-		since = seen.Advanced
+	last := since(o)
+	if seen.Advanced.After(last) {
+		last = seen.Advanced
 	}
-	if o.Now.Sub(since) > patience {
+	if o.Now.Sub(last) > patience {
 		why := fmt.Sprintf("the copy has stood still for %s%s", patience, sentence.Prefixed(": ", waiting))
-		if o.Record.Point.At(i).Basis != nil && seen.HeadVolume == nil {
+		if isUnmade(o, i) {
 			return beginWhole(o, i, why), true
 		}
 		return giveUp(o, why), true
@@ -393,9 +414,9 @@ func whyNotWhole(p *moverapi.Prepared) string {
 	return ""
 }
 
-// settle ends all movers: what is sealed is what they left.
+// settle ends the movers that write: what is sealed is what they left. The source is not needed any more, which may be lost just now.
 func settle(o Observation) Step {
-	if step, ok := endMovers(o); ok {
+	if step, ok := endWriters(o); ok {
 		return step
 	}
 	next := o.Record.Enter(record.Seal, o.Now)
@@ -415,28 +436,27 @@ func settle(o Observation) Step {
 	return Step{Action: Save{next}}
 }
 
-// endMovers is the step by which all movers end; false once they have.
-func endMovers(o Observation) (Step, bool) {
-	return each(o, func(i int) (Step, bool) { return endMoversOf(o, i) })
+// endWriters is the step by which the movers at the standby end, and endReaders that of those at the source; false once they have.
+func endWriters(o Observation) (Step, bool) {
+	return each(o, func(i int) (Step, bool) {
+		return endMover(i, moverapi.Receiver, "standby", o.Standby, o.Claims[i].Writer)
+	})
 }
 
-// endMoversOf is that of one claim.
-func endMoversOf(o Observation, i int) (Step, bool) {
-	for _, end := range []struct {
-		role    moverapi.Role
-		at      string
-		cluster Cluster
-		m       movers.State
-	}{{moverapi.Receiver, "standby", o.Standby, o.Claims[i].Writer}, {moverapi.Sender, "source", o.Source, o.Claims[i].Reader}} {
-		switch {
-		case end.cluster.Gone:
-		case end.cluster.Unusable != "":
-			return away(end.cluster.Unusable), true
-		case end.m.Exists && !end.m.Leaving:
-			return Step{Action: DropMover{i, end.role}}, true
-		case end.m.Exists:
-			return wait("waiting until the mover at the %s has ended%s", end.at, sentence.Prefixed(": ", end.m.Problem)), true
-		}
+func endReaders(o Observation) (Step, bool) {
+	return each(o, func(i int) (Step, bool) { return endMover(i, moverapi.Sender, "source", o.Source, o.Claims[i].Reader) })
+}
+
+func endMover(i int, role moverapi.Role, at string, cluster Cluster, m movers.State) (Step, bool) {
+	switch {
+	case cluster.Gone:
+		return Step{}, false
+	case cluster.Unusable != "":
+		return away(cluster.Unusable), true
+	case m.Exists && !m.Leaving:
+		return Step{Action: DropMover{i, role}}, true
+	case m.Exists:
+		return wait("waiting until the mover at the %s has ended%s", at, sentence.Prefixed(": ", m.Problem)), true
 	}
 	return Step{}, false
 }
@@ -463,6 +483,9 @@ func seal(o Observation) Step {
 	}
 	if next.Slots {
 		next.Turn()
+	}
+	for i := range next.Len() {
+		next.At(i).Whole = false
 	}
 	next.Failures, next.Failed, next.Why = 0, time.Time{}, ""
 	step.Action = Save{next}
@@ -491,7 +514,7 @@ func sealOne(o Observation, i int) (Step, bool) {
 		return sealSlot(o, i)
 	}
 	s := o.Claims[i].Seal
-	late := o.Now.Sub(o.Record.Point.Since)
+	late := o.Now.Sub(since(o))
 	switch {
 	case s.Wrong:
 		return giveUp(o, s.Problem), true
@@ -513,17 +536,33 @@ func sealOne(o Observation, i int) (Step, bool) {
 // clean is the step by which all goes that a point has made but what it sealed; false once it is gone. What is in a cluster that has no
 // RemoteCluster any more stays.
 func clean(o Observation) (Step, bool) {
-	if step, ok := endMovers(o); ok {
+	if step, ok := cleanStandby(o); ok {
+		return step, true
+	}
+	return cleanSource(o)
+}
+
+// cleanStandby is that at the standby.
+func cleanStandby(o Observation) (Step, bool) {
+	if o.Standby.Gone {
+		return Step{}, false
+	}
+	if step, ok := endWriters(o); ok {
 		return step, true
 	}
 	if step, ok := each(o, func(i int) (Step, bool) { return dropSeal(o, i) }); ok {
 		return step, true
 	}
-	if step, ok := each(o, func(i int) (Step, bool) { return dropBasis(o, i) }); ok {
-		return step, true
-	}
+	return each(o, func(i int) (Step, bool) { return dropBasis(o, i) })
+}
+
+// cleanSource is that at the source.
+func cleanSource(o Observation) (Step, bool) {
 	if o.Source.Gone {
 		return Step{}, false
+	}
+	if step, ok := endReaders(o); ok {
+		return step, true
 	}
 	if step, ok := each(o, func(i int) (Step, bool) { return dropClone(o, i) }); ok {
 		return step, true
@@ -548,7 +587,7 @@ func clean(o Observation) (Step, bool) {
 // dropSeal is the step by which the snapshot of a head goes that seals nothing.
 func dropSeal(o Observation, i int) (Step, bool) {
 	switch s, kept := o.Claims[i].Seal, o.Kept[o.Record.SealName(i)]; {
-	case o.Record.Point.Why == "" || o.Standby.Gone || !s.Exists:
+	case o.Record.Point.Why == "" || !s.Exists:
 		return Step{}, false
 	case kept != "" && !s.Taken && !s.Wrong:
 		// It may still be taken, and says of what: the head must stay that.

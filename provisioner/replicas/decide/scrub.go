@@ -85,8 +85,8 @@ func SayFound(r *record.Record) string {
 }
 
 func sayFinding(r *record.Record, found *record.Finding) string {
-	files := fmt.Sprintf("%d files (%d bytes; the first is %s) have another content, though their size and time of change are the same",
-		found.Files, found.Bytes, found.First)
+	files := fmt.Sprintf("%d files (%s; the first is %s) have another content, though their size and time of change are the same",
+		found.Files, sentence.Size(found.Bytes), found.First)
 	if !found.Altered {
 		return fmt.Sprintf("point %d found that of claim %q %s, and the copy in cluster %s was as it was sealed: the storage of the claim has "+
 			"altered them, or the application sets times back; versions from before that point have them as they were: look at them there "+
@@ -95,7 +95,7 @@ func sayFinding(r *record.Record, found *record.Finding) string {
 	what := files
 	switch {
 	case found.Block:
-		what = fmt.Sprintf("it is among %d bytes that differ, with what was just written", found.Bytes)
+		what = fmt.Sprintf("it is among %s that differ, with what was just written", sentence.Size(found.Bytes))
 	case found.Files == 0:
 		what = "names, sizes or times differ, or files that were just written"
 	}

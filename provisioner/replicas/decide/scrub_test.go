@@ -57,7 +57,7 @@ func TestWhatStorageHasAlteredIsFoundAndMended(t *testing.T) {
 			before, last := w.o.Record.Scrubbed, w.o.Record.Last
 			if rots == blockOne {
 				// Each point mends it, so what it had just before a scrub is found.
-				w.until("that a scrub is due", func() bool { return w.known() && w.o.Now.Sub(before) > time.Hour })
+				w.until("that a scrub is due", func() bool { return w.known() && w.o.Now.Sub(w.o.Record.Scrubbed) > time.Hour })
 				require.Empty(t, w.o.Record.Found)
 				w.copies[rots].head += 1_000_000
 				last = w.o.Record.Last
@@ -99,10 +99,10 @@ func TestWhatIsSeenBeforeAPointWritesIsJudged(t *testing.T) {
 			Differences: []moverapi.Difference{{Path: "x", What: "other content"}}, Unseen: &moverapi.Unseen{}}},
 		"the source has changed, which does not show": {seen: &moverapi.Verified{TargetRoot: "a", RootVersion: 2,
 			Unseen: &moverapi.Unseen{Files: 3, Bytes: 9, First: "db/x"}},
-			says: `point 2 found that of claim "data" 3 files (9 bytes; the first is db/x) have another content, though their size and time of ` +
+			says: `point 2 found that of claim "data" 3 files (9 B; the first is db/x) have another content, though their size and time of ` +
 				`change are the same, and the copy in cluster west was as it was sealed: `},
 		"the copy has": {seen: &moverapi.Verified{TargetRoot: "b", RootVersion: 2, Unseen: &moverapi.Unseen{Files: 1, Bytes: 5, First: "y"}},
-			says: `point 2 found that the copy of claim "data" in cluster west was not what was sealed there: 1 files (5 bytes; the first is y) ` +
+			says: `point 2 found that the copy of claim "data" in cluster west was not what was sealed there: 1 files (5 B; the first is y) ` +
 				`have another content`},
 		"somebody wrote to the copy": {seen: &moverapi.Verified{TargetRoot: "b", TargetBytes: 9, RootVersion: 2, Unseen: &moverapi.Unseen{}},
 			says: "was not what was sealed there: names, sizes or times differ, or files that were just written; "},
@@ -113,7 +113,7 @@ func TestWhatIsSeenBeforeAPointWritesIsJudged(t *testing.T) {
 			Unseen: &moverapi.Unseen{Bytes: 5}}},
 		"the copy of a block volume was altered": {block: true, seen: &moverapi.Verified{TargetRoot: "b", TargetBytes: 7, RootVersion: 2,
 			Unseen: &moverapi.Unseen{Bytes: 5, Files: 1}},
-			says: "was not what was sealed there: it is among 5 bytes that differ, with what was just written; "},
+			says: "was not what was sealed there: it is among 5 B that differ, with what was just written; "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := decide.Next(looks(row.block, row.seen))

@@ -2,6 +2,9 @@ package decide_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -71,10 +74,10 @@ func (w *world) keepSlots() {
 		if seen.Head == nil || w.copies[i].head == w.slots.content[seen.Head.UID] {
 			continue
 		}
-		require.Empty(w.t, seen.Head.Annotations[keys.Seal], "what says that it is a version is not written to")
-		require.False(w.t, w.slots.taken[seen.Head.UID], "what a claim has, or is about to get, is not written to")
-		for _, version := range w.o.Record.Sealed {
-			require.NotEqual(w.t, version.At(i).UID, seen.Head.UID, "what counts as a version is not written to")
+		w.must(seen.Head.Annotations[keys.Seal] == "", "what says that it is a version is written to")
+		w.must(!w.slots.taken[seen.Head.UID], "what a claim has, or is about to get, is written to")
+		for v := range w.o.Record.Sealed {
+			w.must(w.o.Record.Sealed[v].At(i).UID != seen.Head.UID, "what counts as a version is written to")
 		}
 		w.slots.content[seen.Head.UID] = w.copies[i].head
 	}
@@ -100,8 +103,8 @@ func (w *world) happenSlots() {
 	}
 	if w.failing && w.spoils && w.random.IntN(200) == 0 && s.wants == nil {
 		// Somebody deletes a slot.
-		for name, slot := range s.claims {
-			if !s.taken[slot.UID] {
+		for _, name := range slices.Sorted(maps.Keys(s.claims)) {
+			if !s.taken[s.claims[name].UID] {
 				delete(s.claims, name)
 				s.lost = true
 				break
@@ -180,31 +183,32 @@ func (w *world) checkSlots() {
 	if newest != nil && newest.Number > s.newest {
 		s.newest, s.lost = newest.Number, false
 	}
-	require.True(w.t, newest != nil || s.newest == 0 || s.lost, "once there is a version there always is")
-	require.LessOrEqual(w.t, len(r.Sealed), 2)
+	w.must(newest != nil || s.newest == 0 || s.lost, "there was a version, and there is none")
+	w.must(len(r.Sealed) <= 2, "there are %d versions in two slots", len(r.Sealed))
 	for v := range r.Sealed {
 		version := &r.Sealed[v]
 		for i := range r.Len() {
 			has := version.At(i)
 			if w.slotOf(has.UID) == nil {
-				require.True(w.t, s.lost || version != newest, "the newest version is gone")
+				w.must(s.lost || version != newest, "the newest version is gone")
 				continue
 			}
-			require.Equal(w.t, has.Root, fmt.Sprint(s.content[has.UID]), "it is what was compared")
-			require.Equal(w.t, version.Root, has.Root, "all claims are of one moment")
-			require.Positive(w.t, s.content[has.UID], "it is not torn")
-			require.GreaterOrEqual(w.t, s.content[has.UID], last, "versions are in their order")
-			last = s.content[has.UID]
+			content := s.content[has.UID]
+			w.must(has.Root == strconv.Itoa(content), "%d in version %s is not what was compared, %s", content, version.Name, has.Root)
+			w.must(version.Root == has.Root, "the claims of version %s are not of one moment", version.Name)
+			w.must(content > 0, "version %s is torn", version.Name)
+			w.must(content >= last, "version %s is older than the one before it", version.Name)
+			last = content
 		}
 	}
 	for name, slot := range s.claims {
 		if slot.Annotations[keys.Seal] != "" {
-			require.Positive(w.t, s.content[slot.UID], "%s says that it has a version", name)
+			w.must(s.content[slot.UID] > 0, "%s says that it has a version", name)
 		}
 	}
 	if newest != nil {
 		for i := range r.Len() {
-			require.NotEqual(w.t, newest.At(i).UID, r.At(i).Head.UID, "the newest version is not where the next point is written")
+			w.must(newest.At(i).UID != r.At(i).Head.UID, "the newest version is where the next point is written")
 		}
 	}
 }

@@ -34,9 +34,18 @@ func TurnOf(o Observation) Turn {
 // when others are due that began with it.
 func (w Turn) age(now time.Time) float64 {
 	if w.Cut.IsZero() || Ahead(w.Cut, now) {
-		return 1 + now.Sub(w.Since).Seconds()/w.RPO.Seconds()
+		return 1 + float64(now.Sub(w.Since))/float64(w.RPO)
 	}
-	return now.Sub(w.Cut).Seconds() / w.RPO.Seconds()
+	return float64(now.Sub(w.Cut)) / float64(w.RPO)
+}
+
+// agesOf is the age of each.
+func agesOf(all []Turn, now time.Time) []float64 {
+	ages := make([]float64, len(all))
+	for i := range all {
+		ages[i] = all[i].age(now)
+	}
+	return ages
 }
 
 // Before says whether a replica has its turn before another: the one whose version is older, measured by its RPO. So more points than can
@@ -97,15 +106,13 @@ func HasTurn(w Turn, others []Turn, now time.Time, points Points) bool {
 // Turns returns those that have their turn: the first one that may begin, then the first one that may beside that, and so on.
 func Turns(all []Turn, now time.Time, points Points) (next []types.UID) {
 	points.in = maps.Clone(points.in)
+	var ages []float64
 	for {
 		// Thousands may wait, and many of them are between the same two clusters.
 		free, last := map[[2]string]bool{}, [2]string{}
 		first, looked, mayBegin := -1, false, false
 		for i := range all {
 			w := &all[i]
-			if first >= 0 && !w.Before(all[first], now) || slices.Contains(next, w.UID) {
-				continue
-			}
 			if between := [2]string{w.Source, w.Standby}; !looked || between != last {
 				var known bool
 				if mayBegin, known = free[between]; !known {
@@ -114,7 +121,13 @@ func Turns(all []Turn, now time.Time, points Points) (next []types.UID) {
 				}
 				last, looked = between, true
 			}
-			if mayBegin {
+			if !mayBegin {
+				continue
+			}
+			if ages == nil {
+				ages = agesOf(all, now)
+			}
+			if (first < 0 || ages[i] > ages[first] || ages[i] == ages[first] && w.UID < all[first].UID) && !slices.Contains(next, w.UID) {
 				first = i
 			}
 		}

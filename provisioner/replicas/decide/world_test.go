@@ -3,7 +3,11 @@ package decide_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +48,8 @@ type world struct {
 	slots *slotWorld
 	// frozen is the application where it is frozen for each point; nil: it is not, and always writes. See freeze_test.go.
 	frozen *frozenWorld
+	// lost has clusters of the source be lost; nil: none is. See left_test.go.
+	lost *lostWorld
 	// rotten is how often storage has altered a copy; see scrub_test.go.
 	rotten int
 }
@@ -87,7 +93,7 @@ func (w *world) step() bool {
 	}
 	w.happen()
 	step := decide.Next(w.o)
-	require.NotContains(w.t, step.Say, "does not know")
+	w.must(!strings.Contains(step.Say, "does not know"), "it says: %s", step.Say)
 	if step.Action == nil {
 		if step.After > 0 {
 			w.o.Now = w.o.Now.Add(min(step.After, time.Minute))
@@ -123,6 +129,9 @@ func (w *world) happen() {
 		}
 	}
 	w.takeSource()
+	if w.lost != nil {
+		w.happenLost()
+	}
 	if w.frozen != nil {
 		w.happenFrozen()
 	}
@@ -173,7 +182,7 @@ func (w *world) happen() {
 	case 7:
 		if w.slots == nil && w.spoils && o.Record.Point == nil && w.random.IntN(8) == 0 {
 			// Somebody deletes a snapshot of a version.
-			for name := range o.Sealed {
+			for _, name := range slices.Sorted(maps.Keys(o.Sealed)) {
 				delete(o.Sealed, name)
 				delete(w.sealed, name)
 				return
@@ -194,7 +203,10 @@ func (w *world) live(seen *decide.Claim, its *content) {
 	}
 	seen.Copy = nil
 	if seen.Reader.Running {
-		seen.Copy, seen.Advanced = &moverapi.Status{Connected: seen.Writer.Running, Task: its.task}, w.o.Now
+		seen.Copy = &moverapi.Status{Connected: seen.Writer.Running && seen.HeadVolume != nil, Task: its.task}
+		if seen.Copy.Connected {
+			seen.Advanced = w.o.Now
+		}
 	}
 	if its.task != nil && its.task.State == moverapi.Running && seen.Writer.Running {
 		w.finish(its)
@@ -205,6 +217,11 @@ func (w *world) live(seen *decide.Claim, its *content) {
 	seen.Seal.Taken = seen.Seal.Taken || seen.Seal.Ready
 	if seen.Clone != nil && seen.Clone.DeletionTimestamp != nil && w.random.IntN(2) == 0 {
 		seen.Clone = nil
+	}
+	if seen.Head != nil && seen.HeadVolume == nil && seen.Writer.Running && (seen.Head.Spec.DataSource == nil || seen.Basis.Ready) {
+		// Of a snapshot that is gone no volume is ever made.
+		seen.HeadVolume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}}
 	}
 }
 
@@ -266,6 +283,12 @@ func (w *world) act(action decide.Action) {
 	}
 	switch a := action.(type) {
 	case decide.BeginPoint:
+		source := "home"
+		if w.lost != nil {
+			if source = w.lost.at; r.LeftIn(source) {
+				return // it is refused
+			}
+		}
 		next := r.Clone()
 		next.Last++
 		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now, Others: make([]record.Session, len(r.Others))}
@@ -273,7 +296,7 @@ func (w *world) act(action decide.Action) {
 			next.Point.Group = &record.Group{Version: "v1"}
 		}
 		for i := range r.Len() {
-			next.Point.At(i).Source, next.Point.At(i).Block = backing.Ref{Cluster: "home", UID: sourceUID(i)}, i == blockOne
+			next.Point.At(i).Source, next.Point.At(i).Block = backing.Ref{Cluster: source, UID: sourceUID(i)}, i == blockOne
 			o.Claims[i].Snapshot, o.Claims[i].Seal, o.Claims[i].Clone = decide.Snapshot{}, decide.Snapshot{}, nil
 			w.copies[i].clone, w.copies[i].task, w.copies[i].touched = 0, nil, false
 			if r.At(i).Head.UID == "" && !r.Slots && !r.At(i).Whole && w.random.IntN(2) == 0 {
@@ -294,6 +317,7 @@ func (w *world) act(action decide.Action) {
 		if w.frozen != nil {
 			w.checkMade(a.Record)
 		}
+		w.saveLost(a.Record)
 		o.Record = a.Record
 		w.seeSlots()
 	case decide.TakeSnapshot:
@@ -311,6 +335,8 @@ func (w *world) act(action decide.Action) {
 			o.Claims[i].Labelled = true
 			o.Group.Members = append(o.Group.Members, fmt.Sprintf("member-%d", i))
 		}
+	case decide.CleanLeft:
+		w.cleanLeft(a)
 	case decide.Unlabel:
 		o.Claims[a.Claim].Labelled = false
 	case decide.MakeClone:
@@ -325,13 +351,11 @@ func (w *world) act(action decide.Action) {
 	case decide.MakeHead:
 		seen := &o.Claims[a.Claim]
 		seen.Head, w.copies[a.Claim].head = head(w.uid()), 0
-		if r.Point.At(a.Claim).Basis != nil {
+		if basis := r.Point.At(a.Claim).Basis; basis != nil {
 			require.True(w.t, seen.Basis.Ready)
-			w.copies[a.Claim].head = w.source / 2
+			w.copies[a.Claim].head, seen.Head.Spec.DataSource = w.source/2, frozen.From(basis.Name)
 		}
-		seen.HeadVolume = &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
-			CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}}}
-		seen.SealBy = "by"
+		seen.HeadVolume, seen.SealBy = nil, "by"
 		if w.slots != nil {
 			w.makeSlot(a.Claim)
 		}
@@ -367,7 +391,7 @@ func (w *world) act(action decide.Action) {
 		}
 	case decide.TakeSeal:
 		for i := range o.Claims {
-			require.False(w.t, o.Claims[i].Reader.Exists || o.Claims[i].Writer.Exists, "nobody has a head")
+			require.False(w.t, o.Claims[i].Writer.Exists, "nobody has a head")
 		}
 		if w.slots != nil {
 			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: sealed(w.t, r.Point.Number, r.Point.Cut)}
@@ -397,6 +421,13 @@ func (w *world) act(action decide.Action) {
 	}
 }
 
+// must fails unless something holds. An assertion looks for its line in the source each time, which takes longer than a step.
+func (w *world) must(holds bool, format string, args ...any) {
+	if !holds {
+		require.Fail(w.t, fmt.Sprintf(format, args...))
+	}
+}
+
 // check checks what holds at each moment: every version is whole, of one moment, and of what the source had when it was cut; once there is
 // one there always is; and no more go than may.
 func (w *world) check() {
@@ -404,7 +435,7 @@ func (w *world) check() {
 		return
 	}
 	if w.rotten == 0 {
-		require.Empty(w.t, w.o.Record.Found, "nothing but we write to the copies")
+		w.must(len(w.o.Record.Found) == 0, "something was found though nothing but we write to the copies: %v", w.o.Record.Found)
 	}
 	if w.slots != nil {
 		w.checkSlots()
@@ -413,22 +444,23 @@ func (w *world) check() {
 	last := 0
 	for v := range w.o.Record.Sealed {
 		version := &w.o.Record.Sealed[v]
-		require.Len(w.t, version.Others, len(w.o.Record.Others))
+		w.must(len(version.Others) == len(w.o.Record.Others), "version %s is of another number of claims", version.Name)
 		for i := range w.o.Record.Len() {
 			content, there := w.sealed[version.At(i).Name]
 			if version.Going && !there || w.o.Sealed[version.At(i).Name] == "" {
 				continue // it goes, or somebody deleted it
 			}
-			require.True(w.t, there, "version %s is recorded and gone", version.Name)
-			require.Equal(w.t, version.At(i).Root, fmt.Sprint(content), "it is what was compared")
-			require.Equal(w.t, version.Root, version.At(i).Root, "all claims are of one moment")
-			require.Positive(w.t, content, "it is not torn")
-			require.GreaterOrEqual(w.t, content, last, "versions are in their order")
+			w.must(there, "version %s is recorded and gone", version.Name)
+			w.must(version.At(i).Root == strconv.Itoa(content), "%d in version %s is not what was compared, %s", content, version.Name,
+				version.At(i).Root)
+			w.must(version.Root == version.At(i).Root, "the claims of version %s are not of one moment", version.Name)
+			w.must(content > 0, "version %s is torn", version.Name)
+			w.must(content >= last, "version %s is older than the one before it", version.Name)
 			last = content
 		}
 	}
 	if len(w.o.Record.Sealed) > 0 && !w.spoils {
-		require.NotNil(w.t, w.o.Record.Newest(), "once there is a version there always is")
+		w.must(w.o.Record.Newest() != nil, "there was a version, and there is none")
 	}
 }
 
@@ -440,7 +472,7 @@ func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 }
 
 func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
-	points, got, scrubs := 0, 0, 0
+	points, got, scrubs, lost := 0, 0, 0, 0
 	seeds := 100 / (claims * claims)
 	if slots {
 		seeds = 40 / claims
@@ -450,7 +482,9 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 		if slots {
 			w.useSlots()
 		}
-		w.spoils = seed%2 == 0
+		if w.spoils = seed%2 == 0; seed%3 == 0 && !slots {
+			w.useLost()
+		}
 		if seed%4 > 1 {
 			w.o.Replica.Spec.ScrubEvery = &metav1.Duration{Duration: time.Hour}
 		}
@@ -491,9 +525,14 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 			w.requireNoSlots()
 			got += w.slots.got
 		}
+		if w.lost != nil {
+			require.Empty(t, w.lost.left)
+			lost += w.lost.n
+		}
 		require.False(t, w.o.Claims[0].Snapshot.Exists && claims == 1 || w.o.Group.Exists)
 	}
 	require.Equal(t, slots, got > 10, "claims got %d slots", got)
 	require.Positive(t, scrubs)
+	require.Equal(t, !slots, lost > 5, "points were left in %d lost clusters", lost)
 	t.Log(points, "points")
 }

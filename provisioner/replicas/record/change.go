@@ -54,13 +54,11 @@ func (r *Record) HoldSealed() {
 	}
 }
 
-// HoldFailed notes what the point that failed has written to the heads: the next one does not write that again.
-func (r *Record) HoldFailed() {
-	for i := range r.Len() {
-		if held := r.At(i).HeldBy(r.At(i).Head.UID); held != nil && r.Point.At(i).Wrote > 0 {
-			held.Wrote += r.Point.At(i).Wrote
-			r.At(i).hold(*held)
-		}
+// HoldFailed notes how much a point that failed has written to the head of a claim: the next one does not write that again.
+func (r *Record) HoldFailed(i int, wrote int64) {
+	if held := r.At(i).HeldBy(r.At(i).Head.UID); held != nil && wrote > 0 {
+		held.Wrote += wrote
+		r.At(i).hold(*held)
 	}
 }
 

@@ -19,13 +19,15 @@ import (
 )
 
 // format is the version of the stored format, ofGroup that of a record of several claims, withSlots that of one whose versions are in
-// slots, and withFreeze that of one whose point may have an application frozen: a program that knows only the first one must not take it
-// for one of a single claim, look for snapshots, or leave the application frozen.
+// slots, withFreeze that of one whose point may have an application frozen, and withLeft that of one of which something is left in a
+// cluster: a program that knows only the first one must not take it for one of a single claim, look for snapshots, leave the application
+// frozen, or forget what is left.
 const (
 	format     = 1
 	ofGroup    = 2
 	withSlots  = 3
 	withFreeze = 4
+	withLeft   = 5
 )
 
 // Record is the state of one replica.
@@ -49,6 +51,8 @@ type Record struct {
 	// Last is the number of the last point that began, Point the one that is being made; nil: none is.
 	Last  int64  `json:"last,omitempty"`
 	Point *Point `json:"point,omitempty"`
+	// Left are points that are over, and have left something in a cluster that did not answer; see left.go.
+	Left []Point `json:"left,omitempty"`
 	// Failures counts points that failed since the last one that did not, Failed is when the last one did, and Why says why.
 	Failures int       `json:"failures,omitempty"`
 	Failed   time.Time `json:"failed,omitzero"`
@@ -124,7 +128,7 @@ const (
 	Thaw Stage = "Thaw"
 	// Copy: movers bring the head to what that claim has, and compare both.
 	Copy Stage = "Copy"
-	// Settle: both movers end, so that nobody has the head.
+	// Settle: the mover that writes ends, so that nobody has the head.
 	Settle Stage = "Settle"
 	// Seal: a snapshot of the head is taken.
 	Seal Stage = "Seal"
@@ -354,6 +358,8 @@ func SecretName(uid types.UID) string { return "replica-" + string(uid) }
 // Encode returns the stored form of a record.
 func Encode(r *Record) ([]byte, error) {
 	switch r.Format = format; {
+	case len(r.Left) > 0:
+		r.Format = withLeft
 	case r.Point != nil && r.Point.Freeze != nil:
 		r.Format = withFreeze
 	case r.Slots:
@@ -374,11 +380,16 @@ func Decode(data []byte) (*Record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("decode record of a replica: %w", err)
 	}
-	if r.Format < format || r.Format > withFreeze || r.UID == "" || r.Epoch < 1 {
+	if r.Format < format || r.Format > withLeft || r.UID == "" || r.Epoch < 1 {
 		return nil, fmt.Errorf("decode record of a replica: format %d is not one that this program writes", r.Format)
 	}
 	if p := r.Point; p != nil && len(p.Others) != len(r.Others) {
 		return nil, fmt.Errorf("decode record of a replica: its point is of %d claims, and it is of %d", 1+len(p.Others), r.Len())
+	}
+	for i := range r.Left {
+		if len(r.Left[i].Others) != len(r.Others) {
+			return nil, fmt.Errorf("decode record of a replica: point %d is of another number of claims than it is", r.Left[i].Number)
+		}
 	}
 	for i := range r.Sealed {
 		if len(r.Sealed[i].Others) != len(r.Others) {
