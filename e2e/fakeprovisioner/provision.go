@@ -89,7 +89,7 @@ func (p *Provisioner) awaitBehavior(ctx context.Context, options controller.Prov
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Delete removes a volume, or fails as the behaviour says.
-func (p *Provisioner) Delete(ctx context.Context, volume *corev1.PersistentVolume) error {
+func (p *Provisioner) Delete(_ context.Context, volume *corev1.PersistentVolume) error {
 	if volume.Spec.CSI == nil || volume.Spec.CSI.Driver != p.name {
 		return fmt.Errorf("volume %s is not one of driver %s", volume.Name, p.name)
 	}

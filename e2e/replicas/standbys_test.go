@@ -147,7 +147,7 @@ func TestOfTwoStandbysTheFreshestIsTakenOnceAndTheOtherOneGoesOn(t *testing.T) {
 
 	// The claim goes back, and both copies go on.
 	diverged := counted(t, lost)
-	require.Greater(t, diverged, 0)
+	require.Positive(t, diverged)
 	code, _, said := plugin(t, "failback", "data", "-n", namespace, "--keep-source-for", "0s", "-o", "name")
 	require.Zero(t, code, said)
 	assert.Equal(t, lost, folder(t, namespace))

@@ -31,7 +31,7 @@ func TestAPointThatIsLeftHasTheNamesOfWhatItLeft(t *testing.T) {
 	assert.True(t, again.LeftIn("east"))
 	assert.False(t, again.LeftIn("west"))
 	left := again.OfLeft(0)
-	assert.Equal(t, names, []string{left.PointName(0), left.PointName(1), left.MoverName(1, moverapi.Sender)})
+	assert.Equal(t, []string{left.PointName(0), left.PointName(1), left.MoverName(1, moverapi.Sender)}, names)
 	assert.Equal(t, p.Group, left.Point.Group)
 	assert.Equal(t, p.At(1).Source, left.Point.At(1).Source)
 	assert.Equal(t, "of-wal", left.Point.At(1).Taken)
