@@ -1,3 +1,6 @@
+// This file has how a point is made, from its beginning until nothing is left of it but a version. It is long because its stages follow one
+// another, and a reader who follows a point finds all of them here.
+
 package decide
 
 import (
