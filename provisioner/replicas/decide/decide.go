@@ -1,7 +1,7 @@
 // Package decide has the decisions about a replica as pure functions: the record and the observation go in, the one next step
 // comes out. Each step is one write and safe to repeat; a process that is stopped anywhere goes on by observing again. All that is
-// observed was just read from API servers. Start with Next; the making of a point is in point.go. This file is long because it has all that is
-// observed, and every action that is chosen from it.
+// observed was just read from API servers. Start with Next; the making of a point is in point.go. This file is long
+// because it has all that is observed, and every action that is chosen from it.
 package decide
 
 import (
