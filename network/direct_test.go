@@ -240,13 +240,7 @@ func TestADirectLaneIsNoWayToAnybodyElse(t *testing.T) {
 			for _, to := range targets {
 				require.NoError(t, gateway.Route(to.String()+"/32", "", plan.Device("home/west")))
 			}
-			says := func(source string, to netip.Addr) {
-				conn, err := gateway.Dial("udp", source+":1", netip.AddrPortFrom(to, 9001).String())
-				require.NoError(t, err)
-				defer conn.Close()
-				_, err = conn.Write([]byte(source))
-				require.NoError(t, err)
-			}
+			says := func(source string, to netip.Addr) { say(t, gateway.Namespace, source+":1", source, to) }
 			right := honest.Reached.String() + " says " + honest.Reached.String()
 			heard := func() {
 				t.Helper()

@@ -100,13 +100,7 @@ func TestNobodyElseIsReachedByIPv6(t *testing.T) {
 	heard, err := inside.ListenPacket(netip.AddrPortFrom(inside.Address6, 9001).String())
 	require.NoError(t, err)
 	defer heard.Close()
-	says := func(source string, to netip.Addr) {
-		conn, err := gateway.Dial("udp", source, netip.AddrPortFrom(to, 9001).String())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = conn.Write([]byte(source))
-		require.NoError(t, err)
-	}
+	says := func(source string, to netip.Addr) { say(t, gateway.Namespace, source, source, to) }
 	says("[fd00:10:9::9]:1", inside.Address6)
 	says("[fd00:10:1::3]:1", inside.Address6) // an address of home
 	says("[fd00:30:2::11]:1", inside.Address6)

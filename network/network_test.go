@@ -188,13 +188,7 @@ func TestNobodyElseIsReached(t *testing.T) {
 	heard, err := inside.ListenPacket(netip.AddrPortFrom(inside.Address, 9001).String())
 	require.NoError(t, err)
 	defer heard.Close()
-	says := func(source string, to netip.Addr) {
-		conn, err := gateway.Dial("udp", source, netip.AddrPortFrom(to, 9001).String())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = conn.Write([]byte(source))
-		require.NoError(t, err)
-	}
+	says := func(source string, to netip.Addr) { say(t, gateway.Namespace, source, source, to) }
 	says("10.9.9.9:1", inside.Address)
 	says("10.1.0.3:1", inside.Address) // an address of home
 	says(gateway.Address.String()+":1", inside.Address)
@@ -776,4 +770,14 @@ func TestNothingIsLeftOnAnyNode(t *testing.T) {
 			requireStates(t, l, before)
 		})
 	}
+}
+
+// say sends words to port 9001 of an address by UDP, from a source that may be anybody's.
+func say(t *testing.T, in *netlab.Namespace, source, words string, to netip.Addr) {
+	t.Helper()
+	conn, err := in.Dial("udp", source, netip.AddrPortFrom(to, 9001).String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte(words))
+	require.NoError(t, err)
 }

@@ -189,13 +189,7 @@ func lies(t *testing.T, l *netlab.Lab, from, other *netlab.Cluster) {
 	for _, to := range []netip.Addr{named.Reached, unnamed.Reached, home.Reached} {
 		require.NoError(t, gateway.Route(to.String()+"/32", "", plan.Device("home")))
 	}
-	says := func(source string, to netip.Addr) {
-		conn, err := gateway.Dial("udp", source+":1", netip.AddrPortFrom(to, 9001).String())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = conn.Write([]byte(source))
-		require.NoError(t, err)
-	}
+	says := func(source string, to netip.Addr) { say(t, gateway.Namespace, source+":1", source, to) }
 	right := honest.Reached.String() + " says " + honest.Reached.String()
 	require.Eventually(t, func() bool {
 		says(honest.Reached.String(), named.Reached)
