@@ -232,6 +232,29 @@ func TestWireGuardKnowsNoStranger(t *testing.T) {
 	goOn(t, all, "once the key is told", hidden)
 }
 
+// TestAGatewayChangesItsWireGuardKeyAndNoConnectionIsLost has one get another key while its program runs, and while it does not.
+func TestAGatewayChangesItsWireGuardKeyAndNoConnectionIsLost(t *testing.T) {
+	l := guarded(t, netlab.Settings{})
+	gateway, partner := l.West.Nodes[1], l.Home.Nodes[1]
+	all := talks(t, l)
+	goOn(t, all, "before", hidden)
+	for _, when := range []string{"its program runs", "its program does not"} {
+		if when != "its program runs" {
+			gateway.Kill()
+		}
+		require.NoError(t, l.RotateWireGuard(gateway))
+		if when != "its program runs" {
+			require.NoError(t, l.Start(gateway))
+		}
+		require.Eventually(t, func() bool { return gateway.Sends(plan.Device("home")) && partner.Sends(plan.Device("west")) }, patience,
+			50*time.Millisecond, "TLS carries until home is told of the key that was changed while %s", when)
+		goOn(t, all, "the key was changed while "+when, hidden)
+		require.NoError(t, l.Tell(l.Home, l.Site(l.Home)))
+		awaitWireGuard(t, l, true)
+		goOn(t, all, "by the key that was changed while "+when, hidden)
+	}
+}
+
 // TestNobodyElseIsReachedByWireGuard has a gateway there send what it likes: nothing filters what it sends itself.
 func TestNobodyElseIsReachedByWireGuard(t *testing.T) {
 	l := guarded(t, netlab.Settings{})

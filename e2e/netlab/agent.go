@@ -172,7 +172,15 @@ func (l *Lab) keys(n *Node, args ...string) error {
 	if !l.WireGuard {
 		return nil
 	}
-	if a, err = l.run(n, "key", "--wireguard", "--state="+n.dir); err != nil {
+	return l.wireGuardKey(n)
+}
+
+// RotateWireGuard has a gateway get another key for WireGuard.
+func (l *Lab) RotateWireGuard(n *Node) error { return l.wireGuardKey(n, "--rotate") }
+
+func (l *Lab) wireGuardKey(n *Node, args ...string) error {
+	a, err := l.run(n, append([]string{"key", "--wireguard", "--state=" + n.dir}, args...)...)
+	if err != nil {
 		return err
 	}
 	<-a.done

@@ -55,6 +55,11 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wireGuard {
+				if rotate {
+					if err := lane.ChangeWireGuardKey(state, 0); err != nil {
+						return err
+					}
+				}
 				private, err := lane.LoadWireGuardKey(state)
 				if err != nil {
 					return err

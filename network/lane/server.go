@@ -123,7 +123,8 @@ func (s *Server) NewTrunk(device string, connections int) (*Trunk, error) {
 	return t, nil
 }
 
-// Rotate takes the next step of a change of the gateway's key (keys.go). It is to be called every second or so.
+// Rotate takes the next step of a change of the gateway's key (keys.go), and changes that for WireGuard. It is to be called every second
+// or so. Age is how old keys get; 0: as old as they like.
 func (s *Server) Rotate(age time.Duration) error {
 	s.mu.Lock()
 	trunks := slices.Clone(s.trunks)
@@ -132,11 +133,15 @@ func (s *Server) Rotate(age time.Duration) error {
 	for _, t := range trunks {
 		gateways = append(gateways, t.Status()...)
 	}
-	return s.keys.rotate(s.logger, age, gateways, func(own Key) {
+	err := s.keys.rotate(s.logger, age, gateways, func(own Key) {
 		for _, t := range trunks {
 			t.renew(own)
 		}
 	})
+	if age > 0 {
+		err = errors.Join(err, ChangeWireGuardKey(s.keys.dir, age))
+	}
+	return err
 }
 
 func (s *Server) remove(t *Trunk) {

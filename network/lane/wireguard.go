@@ -22,7 +22,7 @@ const (
 	keepalive = 25 * time.Second
 	// compare is how often the link is compared with what it should be; retry, if it could not be made so.
 	compare, retry = 5 * time.Second, time.Second
-	// linger is how long a link that is no longer wanted still takes what the other side sends, which does not yet know.
+	// linger is how long a link that is no longer wanted, or gets another key, still takes what the other side sends, which does not yet know.
 	linger = time.Second
 	// session is how long WireGuard carries packets after a handshake.
 	session = 3 * time.Minute
@@ -38,8 +38,9 @@ type wireGuard struct {
 	name, directory string
 	wireGuardState
 
-	private WireGuardPrivateKey
-	control *wgctrl.Client // nil: not yet needed
+	// private is the key that the link has; next, which is in the directory, takes its place once packets go by TLS; zero: there is none.
+	private, next WireGuardPrivateKey
+	control       *wgctrl.Client // nil: not yet needed
 	// done is what the link was last made to be, and when that was compared, with what failed.
 	done     wireGuardConfig
 	compared time.Time
@@ -48,7 +49,7 @@ type wireGuard struct {
 	received      int64 // bytes, when something came last; 0: that is not yet known
 	heard, ticked time.Time
 	tls           time.Time // since when TLS is up; zero: it is not
-	unwanted      time.Time // since when nobody wants the link; zero: somebody does
+	unwanted      time.Time // since when nobody wants the link, or not with this key; zero: somebody does
 	gone          bool      // it is unwanted, and was removed
 }
 
@@ -71,9 +72,12 @@ func (w *wireGuard) keep(wanted *WireGuard, peer Peer, beside *beside, tls bool)
 	}
 	w.problem = ""
 	up := false
-	if wanted == nil || wanted.Instead != "" {
+	switch {
+	case wanted == nil || wanted.Instead != "":
 		w.part(at)
-	} else {
+	case tls && w.next != (WireGuardPrivateKey{}):
+		w.rekey(at)
+	default:
 		w.unwanted, w.gone = time.Time{}, false
 		up = w.join(wireGuardConfig{wanted, peer.WireGuard, peer.Address}, beside, at)
 	}
@@ -91,14 +95,28 @@ func (w *wireGuard) keep(wanted *WireGuard, peer Peer, beside *beside, tls bool)
 	}
 }
 
-// part removes the link once nothing comes by it any more.
-func (w *wireGuard) part(at time.Time) {
+// leave has both sides send by TLS, and says whether nothing comes by the link any more.
+func (w *wireGuard) leave(at time.Time) bool {
 	w.end = nil
 	if w.unwanted.IsZero() {
 		w.unwanted = at
 	}
-	if !w.gone && at.Sub(w.unwanted) > linger && RemoveLink(w.name) == nil {
+	return at.Sub(w.unwanted) > linger
+}
+
+// part removes the link once nothing comes by it any more.
+func (w *wireGuard) part(at time.Time) {
+	if w.leave(at) && !w.gone && RemoveLink(w.name) == nil {
 		w.link, w.gone = "", true
+	}
+}
+
+// rekey gives the link its next key once nothing comes by it any more. The other side has to be told of that key before it takes packets
+// again.
+func (w *wireGuard) rekey(at time.Time) {
+	w.problem = "this gateway gets another key for WireGuard"
+	if w.leave(at) {
+		w.private, w.next, w.compared = w.next, WireGuardPrivateKey{}, time.Time{}
 	}
 }
 
@@ -185,10 +203,9 @@ func (w *wireGuard) tick(key WireGuardKey) error {
 
 // set makes the link what it should be, if it is not.
 func (w *wireGuard) set(config wireGuardConfig, at time.Time) (err error) {
-	if w.private == (WireGuardPrivateKey{}) {
-		if w.private, err = LoadWireGuardKey(w.directory); err != nil {
-			return err
-		}
+	kept, err := LoadWireGuardKey(w.directory)
+	if err != nil {
+		return err
 	}
 	link, err := wireGuardLink(w.name)
 	if err != nil {
@@ -211,6 +228,15 @@ func (w *wireGuard) set(config wireGuardConfig, at time.Time) (err error) {
 	if err != nil {
 		w.close()
 		return fmt.Errorf("find WireGuard at link %s: %w", w.name, err)
+	}
+	if w.private == (WireGuardPrivateKey{}) { // the program has just begun: a link that is there may carry packets by a key from before
+		w.private = WireGuardPrivateKey(has.PrivateKey)
+	}
+	if w.private == (WireGuardPrivateKey{}) {
+		w.private = kept
+	}
+	if w.next = kept; kept == w.private {
+		w.next = WireGuardPrivateKey{}
 	}
 	var to *net.UDPAddr
 	if config.end != nil && config.address != "" && !w.hears(at) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,19 @@ func TestAGatewayKeepsItsWireGuardKey(t *testing.T) {
 	other, err := LoadWireGuardKey(t.TempDir())
 	require.NoError(t, err)
 	assert.NotEqual(t, first.Public(), other.Public())
+
+	require.NoError(t, ChangeWireGuardKey(dir, time.Hour))
+	again, err = LoadWireGuardKey(dir)
+	require.NoError(t, err)
+	assert.Equal(t, first, again, "it is not yet that old")
+	require.NoError(t, os.Chtimes(filepath.Join(dir, wireGuardKeyFile), time.Time{}, time.Now().Add(-2*time.Hour)))
+	require.NoError(t, ChangeWireGuardKey(dir, time.Hour))
+	again, err = LoadWireGuardKey(dir)
+	require.NoError(t, err)
+	assert.NotEqual(t, first, again)
+	empty := t.TempDir()
+	require.NoError(t, ChangeWireGuardKey(empty, 0))
+	assert.NoFileExists(t, filepath.Join(empty, wireGuardKeyFile), "one that nobody needs is not made")
 
 	text, err := first.Public().MarshalText()
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
@@ -48,7 +49,7 @@ func LoadWireGuardKey(dir string) (WireGuardPrivateKey, error) {
 	path := filepath.Join(dir, wireGuardKeyFile)
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeWireGuardKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeWireGuardKey(path, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 			return WireGuardPrivateKey{}, fmt.Errorf("keep the gateway's WireGuard key: %w", err)
 		}
 		content, err = os.ReadFile(path)
@@ -63,7 +64,25 @@ func LoadWireGuardKey(dir string) (WireGuardPrivateKey, error) {
 	return WireGuardPrivateKey(key), nil
 }
 
-func makeWireGuardKey(path string) error {
+// ChangeWireGuardKey makes another key in a directory in place of the one there, if that is older than age; 0: however old. Each lane goes
+// over to it by itself (wireGuard.next).
+func ChangeWireGuardKey(dir string, age time.Duration) error {
+	path := filepath.Join(dir, wireGuardKeyFile)
+	made, err := written(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is made when it is needed
+	}
+	if err == nil && time.Since(made) > age {
+		err = makeWireGuardKey(path, os.Rename)
+	}
+	if err != nil {
+		return fmt.Errorf("change the gateway's WireGuard key: %w", err)
+	}
+	return nil
+}
+
+// makeWireGuardKey makes a key, and has place put its file at path in one step.
+func makeWireGuardKey(path string, place func(from, to string) error) error {
 	key, err := wgtypes.GeneratePrivateKey()
 	if err != nil {
 		return err
@@ -77,5 +96,5 @@ func makeWireGuardKey(path string) error {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	return os.Link(file.Name(), path)
+	return place(file.Name(), path)
 }

@@ -1,6 +1,3 @@
-// This file takes the steps that package decide chooses for a claim. It is long because each step is one function with its
-// request, and a reader who knows the step finds all of it here.
-
 package claims
 
 import (
