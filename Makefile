@@ -143,6 +143,15 @@ LIQO_TESTS := ^Test(TwinIsNeverMounted|StatefulSetKeepsItsFiles|PodWaitsForItsCo
 e2e-liqo: bin/gotestsum bin/helm ## Run those tests with a node of Liqo 1.2.0, built from its Go module (RUN=<pattern> runs some)
 	@LODESTONE_LIQO=1 RUN='$(or $(RUN),$(LIQO_TESTS))' exec e2e/kind/run.sh
 
+.PHONY: e2e-fabric
+e2e-fabric: bin/gotestsum ## Run the test of translated addresses with clusters whose pods have addresses of one range, home of two nodes
+	@LODESTONE_FABRIC=1 RUN='$(or $(RUN),^TestPodsReachEachOtherByTranslatedAddresses$$)' exec e2e/kind/run.sh
+
+.PHONY: e2e-mcs
+e2e-mcs: bin/gotestsum ## Run the conformance tests of the Multi-Cluster Services API (MCS_API=<folder of a clone of kubernetes-sigs/mcs-api>)
+	@[[ -d '$(MCS_API)/conformance' ]] || { echo 'clone https://github.com/kubernetes-sigs/mcs-api, and name its folder: make e2e-mcs MCS_API=../mcs-api' >&2; exit 1; }
+	@LODESTONE_MCS='$(realpath $(MCS_API))' RUN='$(or $(RUN),^TestServicesConform$$)' exec e2e/kind/run.sh
+
 .PHONY: e2e-install
 e2e-install: bin/gotestsum bin/helm chart ## Install, upgrade and remove Lodestone on kind, with the Helm chart and with kubectl lodestone install
 	@LODESTONE_INSTALL=1 RUN='$(or $(RUN),^TestInstalled)' exec e2e/kind/run.sh

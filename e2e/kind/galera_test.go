@@ -252,6 +252,27 @@ func TestAGaleraClusterOutlivesTheLossOfOneSide(t *testing.T) {
 	assert.Equal(t, "1", said)
 	db.requireRows(t)
 
+	during(t, shop, "The pod of west's only gateway is deleted.", func() {
+		loseGateways(t, func() {
+			west.kubectl(t, "delete", "pods", "-n", keys.NetworkNamespace, "-l", gatewayPods)
+		}, west)
+		awaitRows(t, shop, 20)
+		db.requireTogether(t)
+	})
+	db.requireRows(t)
+
+	during(t, shop, "The programs of both gateways are killed at once.", func() {
+		loseGateways(t, func() {
+			for _, c := range []*cluster{home, west} {
+				_, err := c.inNode(t.Context(), "pkill", "-KILL", "-f", "^/lodestone-network agent")
+				require.NoError(t, err)
+			}
+		}, home, west)
+		awaitRows(t, shop, 20)
+		db.requireTogether(t)
+	})
+	db.requireRows(t)
+
 	during(t, shop, "The node of west is switched off, and on again.", func() {
 		on := west.powerOff(t)
 		awaitRows(t, shop, 20)

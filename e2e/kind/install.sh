@@ -6,7 +6,6 @@
 export PATH=$root/bin:$KIND_CACHE/bin:$PATH
 home() { kubectl --context kind-home "$@"; }
 west() { kubectl --context kind-west "$@"; }
-address() { docker inspect -f '{{.NetworkSettings.Networks.kind.IPAddress}}' "$1-control-plane"; }
 
 # image <program>: makes the image of a program, unless it is there.
 image() {
@@ -88,7 +87,8 @@ for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/workload-image.sh"
 "$here/mover-image.sh"
 images=("$workload_image" lodestone-mover:dev)
-if [[ -z ${E2E_SHORT-} ]]; then
+# Databases are not among the tests that these run.
+if [[ -z ${E2E_SHORT-}${LODESTONE_LIQO-}${LODESTONE_MCS-}${LODESTONE_FABRIC-} ]]; then
   "$here/galera-image.sh"
   "$here/patroni-image.sh"
   images+=("$galera_image" "$patroni_image")
@@ -127,16 +127,17 @@ for cluster in "${clusters[@]}"; do
   done
 done
 
-# The nodes route the pods of the other cluster to its node.
-for pair in "home west" "west home"; do
+# The nodes route the pods of the other cluster to its node, where these have addresses of their own.
+network=(--pod-network None)
+[[ -n ${LODESTONE_FABRIC-} ]] || for pair in "home west" "west home"; do
   read -r from to <<<"$pair"
-  docker exec "$from-control-plane" ip route replace "$("$to" get node "$to-control-plane" -o jsonpath='{.spec.podCIDR}')" via "$(address "$to")"
+  docker exec "$from-control-plane" ip route replace "$(pod_range "$to" "$to-control-plane")" via "$(address "$to-control-plane")"
+  network=(--pod-network Routed --pod-cidrs "$(pod_range west west-control-plane)")
 done
 [[ -z $liqo ]] || exit 0
 kubectl lodestone peer --context kind-home --remote-context kind-west --name west \
-  --namespaces '*' --remote-server "https://$(address west):6443" \
-  --home-server "https://$(address home):6443" --pod-network Routed \
-  --pod-cidrs "$(west get node west-control-plane -o jsonpath='{.spec.podCIDR}')" >"$KIND_CACHE/log/peer.log" 2>&1 || {
+  --namespaces '*' --remote-server "https://$(address west-control-plane):6443" \
+  --home-server "https://$(address home-control-plane):6443" "${network[@]}" >"$KIND_CACHE/log/peer.log" 2>&1 || {
   cat "$KIND_CACHE/log/peer.log" >&2
   fail "home and west could not be peered: see above"
 }

@@ -96,14 +96,15 @@ func routed(t *testing.T, verb string) {
 	}
 }
 
-// joined has the networks joined in a way.
-func joined(t *testing.T, network string) {
+// joined has the networks joined in a way, with more flags.
+func joined(t *testing.T, network string, flags ...string) {
 	t.Helper()
-	said, code := lodestone(t, "peer", "--remote-context", "kind-west", "--name", "west", "--pod-network", network)
+	args := append([]string{"peer", "--remote-context", "kind-west", "--name", "west", "--pod-network", network}, flags...)
+	said, code := lodestone(t, args...)
 	require.Zero(t, code, said)
 }
 
-// gateways makes the nodes gateways until the test ends, when they are joined by routes again.
+// gateways makes the nodes gateways until the test ends, when they are joined as before again.
 func gateways(t *testing.T) {
 	t.Helper()
 	for _, c := range []*cluster{home, west} {
@@ -112,16 +113,50 @@ func gateways(t *testing.T) {
 			_, _ = c.try(context.Background(), "", "label", "node", c.node, keys.Gateway+"-")
 		})
 	}
-	t.Cleanup(func() { joined(t, "Routed") })
+	before := "Routed"
+	if fabricAlone() {
+		before = "None"
+	}
+	t.Cleanup(func() { joined(t, before) })
 }
 
-// onlyFabric has the fabric join the clusters until the test ends, and no routes.
-func onlyFabric(t *testing.T) {
+// onlyFabric has the fabric join the clusters until the test ends, and no routes; flags are more of peer.
+func onlyFabric(t *testing.T, flags ...string) {
 	t.Helper()
-	t.Cleanup(func() { routed(t, "replace") })
-	routed(t, "delete")
+	if !fabricAlone() {
+		t.Cleanup(func() { routed(t, "replace") })
+		routed(t, "delete")
+	}
 	gateways(t)
-	joined(t, "Fabric")
+	joined(t, "Fabric", flags...)
+}
+
+// gatewayPods selects the pods of the network program on nodes, of which each cluster has one.
+const gatewayPods = "app.kubernetes.io/component=network"
+
+// loseGateways takes the network program of some clusters away by what lose does, and waits until it runs again and is ready, which a
+// gateway is once its lanes are up.
+func loseGateways(t *testing.T, lose func(), of ...*cluster) {
+	t.Helper()
+	runs := func(c *cluster, t require.TestingT) (container string, ready bool) {
+		pods, err := c.client.CoreV1().Pods(keys.NetworkNamespace).List(context.Background(), metav1.ListOptions{LabelSelector: gatewayPods})
+		require.NoError(t, err)
+		require.Len(t, pods.Items, 1)
+		require.Len(t, pods.Items[0].Status.ContainerStatuses, 1)
+		return pods.Items[0].Status.ContainerStatuses[0].ContainerID, isReady(&pods.Items[0])
+	}
+	before := map[*cluster]string{}
+	for _, c := range of {
+		before[c], _ = runs(c, t)
+	}
+	lose()
+	for _, c := range of {
+		eventually(t, "another gateway of "+c.name+" is ready", func(collect *assert.CollectT) {
+			container, ready := runs(c, collect)
+			assert.NotEqual(collect, before[c], container)
+			assert.True(collect, ready)
+		})
+	}
 }
 
 func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {

@@ -2,7 +2,8 @@
 # Runs the suite on a pair of clusters: one that runs already, which is left
 # running, or one that is brought up for it and taken down afterwards, also when the
 # run is interrupted. KEEP=1 keeps it. RUN=<pattern> runs some tests. With LODESTONE_LIQO the node
-# that stands for west is one of Liqo; with LODESTONE_INSTALL it is the tests that install Lodestone.
+# that stands for west is one of Liqo; with LODESTONE_INSTALL it is the tests that install Lodestone; with LODESTONE_MCS
+# the conformance tests in that clone.
 . "$(dirname "$0")/settings.sh"
 results=$root/bin/results
 mkdir -p "$results"
@@ -44,6 +45,7 @@ trap interrupted INT TERM
 
 run "$here/up.sh"
 [[ -z ${LODESTONE_LIQO-} ]] || run "$root/e2e/liqo/install.sh"
+[[ -z ${LODESTONE_MCS-} ]] || run "$here/conformance.sh"
 say "running the suite"
 cd "$root"
 # Tests mostly wait for kubelets: one more at a time than there are cores of a small machine.

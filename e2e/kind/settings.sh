@@ -74,6 +74,15 @@ mounts() {
   [[ " $(docker inspect -f '{{range .Mounts}}{{.Destination}} {{end}}' "$1-control-plane" 2>/dev/null)" == *" $2 "* ]]
 }
 
+# address <node>: that by which other nodes reach it.
+address() { docker inspect -f '{{.NetworkSettings.Networks.kind.IPAddress}}' "$1"; }
+
+# pod_range <cluster> <node>: the range of the addresses of its pods, once it has one.
+pod_range() {
+  kubectl --context "kind-$1" wait --for=jsonpath='{.spec.podCIDR}' "node/$2" --timeout=60s >/dev/null
+  kubectl --context "kind-$1" get node "$2" -o jsonpath='{.spec.podCIDR}'
+}
+
 # ours <cluster>: a kind cluster of that name is there, and the scripts here made it;
 # fails if somebody else did.
 ours() {

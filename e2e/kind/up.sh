@@ -1,7 +1,8 @@
 #!/bin/bash
 # Brings up the clusters home and west side by side, unless they run already, and
 # installs Lodestone from this working tree in them. With LODESTONE_INSTALL they are as
-# kubeadm makes clusters, and have images alone: tests install Lodestone.
+# kubeadm makes clusters, and have images alone: tests install Lodestone. With
+# LODESTONE_FABRIC=1 the pods of both have addresses of one range, and home has a second node, where only pods that ask for it run.
 . "$(dirname "$0")/settings.sh"
 exec 8>"$KIND_CACHE/clusters.lock"
 flock 8
@@ -50,6 +51,12 @@ Y
 Y
   cat <<Y
   labels: {topology.kubernetes.io/zone: $1}
+Y
+  [[ $1 != home || -z ${LODESTONE_FABRIC-} ]] || cat <<Y
+- role: worker
+  image: $image
+Y
+  cat <<Y
 kubeadmConfigPatches:
 - |
   kind: KubeletConfiguration
@@ -68,17 +75,20 @@ Y
 Y
 }
 
-# network <cluster>: a bridge for the pods of its one node.
+# network <cluster>: a bridge on each node for its pods, and routes to those of the others.
 network() {
-  local kubectl=(kubectl --context "kind-$1")
-  "${kubectl[@]}" wait --for=jsonpath='{.spec.podCIDR}' "node/$1-control-plane" --timeout=60s >/dev/null
-  docker exec -i "$1-control-plane" sh -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-bridge.conflist' <<J
+  local node other
+  for node in $(kind get nodes --name "$1"); do
+    docker exec -i "$node" sh -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-bridge.conflist' <<J
 {"cniVersion": "1.0.0", "name": "bridge", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam":
-    {"type": "host-local", "ranges": [[{"subnet": "$("${kubectl[@]}" get node "$1-control-plane" -o jsonpath='{.spec.podCIDR}')"}]],
-     "routes": [{"dst": "0.0.0.0/0"}]}},
+    {"type": "host-local", "ranges": [[{"subnet": "$(pod_range "$1" "$node")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 J
+    for other in $(kind get nodes --name "$1"); do
+      [[ $other == "$node" ]] || docker exec "$node" ip route replace "$(pod_range "$1" "$other")" via "$(address "$other")"
+    done
+  done
 }
 
 # create <cluster> <number>
@@ -90,8 +100,12 @@ create() {
     kind export logs --name "$1" "$root/bin/results/e2e-logs/create-$1" >/dev/null 2>&1 || true
     fail "kind could not create cluster $1: see $log and bin/results/e2e-logs/create-$1"
   }
-  [[ -z $built ]] || network "$1"
   local kubectl=(kubectl --context "kind-$1")
+  [[ -z $built ]] || network "$1"
+  if "${kubectl[@]}" get node "$1-worker" >/dev/null 2>&1; then
+    "${kubectl[@]}" taint node "$1-control-plane" node-role.kubernetes.io/control-plane- >>"$log"
+    "${kubectl[@]}" taint node "$1-worker" e2e=second:NoSchedule >>"$log"
+  fi
   if ! { "${kubectl[@]}" wait --for=condition=Ready "node/$1-control-plane" --timeout=120s &&
     "${kubectl[@]}" -n kube-system rollout status deploy/coredns --timeout=120s &&
     "${kubectl[@]}" -n local-path-storage rollout status deploy/local-path-provisioner --timeout=120s; } >>"$log" 2>&1; then
@@ -114,7 +128,8 @@ mkdir -p "$KIND_CACHE/shared"
 if ours home; then
   bare=yes
   ! mounts home "$examples" || bare=
-  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] || fail "the clusters that run are not those that this suite needs: run make e2e-down first"
+  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] && grep -q "podSubnet: 10.1${LODESTONE_FABRIC:-2}\." "$KIND_CACHE/west.yaml" ||
+    fail "the clusters that run are not those that this suite needs: run make e2e-down first"
 fi
 number=0 creating=()
 for cluster in "${clusters[@]}"; do
@@ -129,7 +144,7 @@ for cluster in "${clusters[@]}"; do
     kind delete cluster -q --name "$cluster"
   fi
   choose_image "$cluster"
-  create "$cluster" "$number" 8>&- &
+  create "$cluster" "${LODESTONE_FABRIC:-$number}" 8>&- &
   creating+=("$!")
 done
 failed=

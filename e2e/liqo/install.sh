@@ -6,7 +6,6 @@ export PATH=$root/bin:$KIND_CACHE/bin:$PATH
 liqo=$root/e2e/liqo
 home() { kubectl --context kind-home "$@"; }
 west() { kubectl --context kind-west "$@"; }
-address() { docker inspect -f '{{.NetworkSettings.Networks.kind.IPAddress}}' "$1-control-plane"; }
 
 if home get node west -l liqo.io/type=virtual-node -o name 2>/dev/null | grep -q .; then
   say "Liqo runs already"
@@ -39,7 +38,7 @@ for cluster in "${clusters[@]}"; do
   named=${id%%-*}
   [[ $cluster == home ]] || named=$cluster
   helm --kube-context "kind-$cluster" upgrade --install liqo "$chart" -n liqo --create-namespace -f "$liqo/values.yaml" --set "tag=$version" \
-    --set "discovery.config.clusterID=$named" --set "apiServer.address=https://$(address "$cluster"):6443" \
+    --set "discovery.config.clusterID=$named" --set "apiServer.address=https://$(address "$cluster-control-plane"):6443" \
     --set "ipam.podCIDR=$("$cluster" get node "$cluster-control-plane" -o jsonpath='{.spec.podCIDR}')" --set ipam.serviceCIDR=10.96.0.0/16 \
     --wait --timeout 3m >"$KIND_CACHE/log/liqo-$cluster.log" 2>&1 || {
     cat "$KIND_CACHE/log/liqo-$cluster.log" >&2

@@ -3,7 +3,6 @@
 # namespaces there but those that Liqo makes; anew, if it is peered. The strategy is SameName or Suffixed.
 . "$(dirname "$0")/../kind/settings.sh"
 export PATH=$root/bin:$KIND_CACHE/bin:$PATH
-address() { docker inspect -f '{{.NetworkSettings.Networks.kind.IPAddress}}' "$1-control-plane"; }
 lodestone() {
   kubectl lodestone "$@" --context kind-home --remote-context kind-west >"$KIND_CACHE/log/$1.log" 2>&1 || {
     cat "$KIND_CACHE/log/$1.log" >&2
@@ -12,8 +11,8 @@ lodestone() {
 }
 
 ! kubectl --context kind-home get remotecluster west >/dev/null 2>&1 || lodestone unpeer west --yes
-west=$(kubectl --context kind-west get node west-control-plane -o jsonpath='{.spec.podCIDR}')
-lodestone peer --name west --virtual-node Disabled --namespace-strategy "$1" --namespaces '*' --remote-server "https://$(address west):6443" \
-  --home-server "https://$(address home):6443" --pod-network Routed --pod-cidrs "$west"
+lodestone peer --name west --virtual-node Disabled --namespace-strategy "$1" --namespaces '*' \
+  --remote-server "https://$(address west-control-plane):6443" --home-server "https://$(address home-control-plane):6443" \
+  --pod-network Routed --pod-cidrs "$(pod_range west west-control-plane)"
 id=$(kubectl --context kind-home get namespace kube-system -o jsonpath='{.metadata.uid}')
 kubectl --context kind-west patch homecluster "${id%%-*}" --type=merge -p '{"spec": {"namespaces": {"maximum": 0}}}' >/dev/null
