@@ -59,7 +59,9 @@ func TestPodsReachEachOtherByTranslatedAddresses(t *testing.T) {
 	const asHome, asWest = "100.64.0.0/16", "100.65.0.0/16"
 	ofHome, ofWest := podRange(t, home), podRange(t, west)
 	if !fabricAlone() { // west is known by the range of its node, to which there is a route
-		t.Cleanup(func() { joined(t, "Routed", "--pod-cidrs", must.Get(t, west.client.CoreV1().Nodes(), west.node).Spec.PodCIDR) })
+		t.Cleanup(func() {
+			joined(t, "Routed", "--pod-cidrs", must.Get(t, west.client.CoreV1().Nodes(), west.node).Spec.PodCIDR)
+		})
 	}
 	onlyFabric(t, "--pod-cidrs", ofWest, "--home-pod-translations", ofHome+"="+asHome, "--pod-translations", ofWest+"="+asWest)
 
