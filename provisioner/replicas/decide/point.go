@@ -78,9 +78,9 @@ func point(o Observation) Step {
 }
 
 // since is when the stage of the point began, or when both of its clusters came back, if that is later: while one was away nothing got
-// further, and nobody is to blame.
+// further, and nobody is to blame. A clock that was ahead when it began gives it no more time.
 func since(o Observation) time.Time {
-	if began := o.Record.Point.Since; began.After(o.Reached) {
+	if began := o.Record.Point.Since; began.After(o.Reached) && !Ahead(began, o.Now) {
 		return began
 	}
 	return o.Reached
