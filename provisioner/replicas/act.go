@@ -77,6 +77,7 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		if err != nil {
 			return err
 		}
+		next.Point.FailedOver = o.FailedOver
 		if err := c.save(ctx, w, next); err != nil {
 			return err
 		}

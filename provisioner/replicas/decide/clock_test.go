@@ -42,3 +42,20 @@ func TestAnApplicationThatAClockAheadFrozeIsThawedAtOnce(t *testing.T) {
 	require.True(t, gives, "it does not wait until the clock is there")
 	assert.Contains(t, save.Record.Point.Why, "clock")
 }
+
+func TestAFailoverThatAClockAheadBeganEndsNoLaterPoint(t *testing.T) {
+	o := copies(nil)
+	o.FailedOver = noon.Add(24 * time.Hour)
+	o.Record.Point.FailedOver = o.FailedOver
+	assert.IsType(t, decide.Start{}, decide.Next(o).Action, "the point began after it")
+	o.Record.Point.FailedOver = time.Time{}
+	save, gives := decide.Next(o).Action.(decide.Save)
+	require.True(t, gives, "it began before")
+	assert.Contains(t, save.Record.Point.Why, "failover")
+
+	// The clock was ahead when the point began, and is not now.
+	o.FailedOver, o.Record.Point.Cut = noon.Add(time.Minute), noon.Add(24*time.Hour)
+	save, gives = decide.Next(o).Action.(decide.Save)
+	require.True(t, gives)
+	assert.Contains(t, save.Record.Point.Why, "failover")
+}

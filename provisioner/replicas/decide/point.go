@@ -37,7 +37,7 @@ func point(o Observation) Step {
 	case p.Stage == record.Clean || p.Stage == record.Thaw:
 	case o.Refused.Text != "":
 		return giveUp(o, o.Refused.Text)
-	case p.Cut.Before(o.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
+	case o.FailedOver.After(p.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
 		// Of two slots the claim may be getting one just now, so nothing more is written to either.
 		return giveUp(o, "the claim got an earlier version meanwhile (failover)")
 	case o.Now.Sub(p.Cut) > longest:

@@ -142,6 +142,8 @@ type Point struct {
 	Stage  Stage     `json:"stage"`
 	Since  time.Time `json:"since"`
 	Cut    time.Time `json:"cut"`
+	// FailedOver is when the failover began that was known last when the point began; zero: none was. A later one ends the point.
+	FailedOver time.Time `json:"failedOver,omitzero"`
 	// By is the class of the snapshot: a VolumeSnapshotClass, or with a Group a VolumeGroupSnapshotClass.
 	By string `json:"by"`
 	// Group is the one snapshot of all claims; nil for a single claim.
