@@ -43,7 +43,7 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		return o, nil
 	}
 	if o.Replica == nil {
-		c.Records.leave(w.uid)
+		c.left(w.uid)
 	}
 	o.Record, o.Kept = w.record.record, w.keeps(o.Now)
 	r := o.Record
@@ -98,6 +98,12 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		}
 	}
 	return o, nil
+}
+
+// left notes that the VolumeReplica of a record is gone: what it has stays until it may go, and nobody asks for more of it.
+func (c *Controller) left(uid types.UID) {
+	c.Records.leave(uid)
+	c.Metrics.forget(uid)
 }
 
 // sees drops what is remembered of another point than the record's. After a restart a copy gets its full time again.
