@@ -126,6 +126,7 @@ func (c *Controller) clusterOf(ctx context.Context, id string) (at site.Site, se
 	if at, seen.Unusable = c.sites.Reach(id); seen.Unusable != "" && id != keys.Home {
 		seen.Gone, err = c.Clusters.Gone(ctx, id)
 	}
+	seen.Epoch = at.HomeEpoch
 	return at, seen, err
 }
 

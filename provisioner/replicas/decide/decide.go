@@ -106,6 +106,8 @@ type Cluster struct {
 	// Unusable says why it cannot be asked now; empty: it can. Gone says that it has no RemoteCluster any more.
 	Unusable string
 	Gone     bool
+	// Epoch is home's there; 0: that is not known.
+	Epoch int64
 }
 
 // Snapshot is the state of a VolumeSnapshot.

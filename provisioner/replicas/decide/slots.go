@@ -38,6 +38,8 @@ func sealSlot(o Observation, i int) (Step, bool) {
 		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", o.Record.At(i).Head.Key())), true
 	case isOfPoint(o.Record.Point, head):
 		return Step{}, false
+	case isRestored(o):
+		return giveUp(o, sayRestored(o)), true
 	case o.Now.Sub(since(o)) > patience:
 		return giveUp(o, fmt.Sprintf("real claim %s at the standby does not keep annotation %s: see who takes it off there",
 			o.Record.At(i).Head.Key(), keys.Seal)), true

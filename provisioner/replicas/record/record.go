@@ -150,6 +150,9 @@ type Point struct {
 	Group *Group `json:"group,omitempty"`
 	// Freeze is what is frozen for it; nil: nothing is.
 	Freeze *Freeze `json:"freeze,omitempty"`
+	// HomeEpoch is home's in the cluster of the standby when the heads began to be written; 0: that is not known. Another one says that
+	// home or that cluster was restored from a backup since.
+	HomeEpoch int64 `json:"homeEpoch,omitempty"`
 	// Scrub says that it is a scrub; see scrub.go.
 	Scrub bool `json:"scrub,omitempty"`
 	// Session is that of the first claim, Others are those of the others.
