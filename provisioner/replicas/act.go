@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -175,6 +176,8 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Claim, a.Role))
 	case decide.DropMover:
 		return c.copier.Drop(ctx, c.moverOf(r, a.Claim, a.Role))
+	case decide.DropStray:
+		return c.copier.Drop(ctx, movers.Mover{Ref: r.Head, Name: a.Name, Role: moverapi.Receiver})
 	case decide.Start:
 		client, err := c.copier.Client(&w.copies[a.Claim].link, c.moverOf(r, a.Claim, moverapi.Sender),
 			r.Point.At(a.Claim).Keys[moverapi.Controller])

@@ -152,6 +152,11 @@ func (c *Controller) observeStandby(ctx context.Context, w *activeReplica, o *de
 
 func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeReplica, o *decide.Observation) (err error) {
 	r, p := o.Record, o.Record.Point
+	if p == nil {
+		if o.Strays, err = c.strays(ctx, at, r); err != nil {
+			return err
+		}
+	}
 	if p == nil && !r.Slots {
 		o.Used = c.used(r)
 		if err := c.readSealed(ctx, at, w, o); err != nil {

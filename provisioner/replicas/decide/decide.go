@@ -61,6 +61,8 @@ type Observation struct {
 	// Left is what was seen of one of the points in Record.Left, as an observation of that: of one whose cluster can be asked or is gone, if
 	// there is any; nil: there are none.
 	Left *Observation
+	// Strays are movers at the standby while no point is made; see strays.go.
+	Strays []Stray
 	// Hold is what this process knows of the freeze of the point, and Users are the pods that may write to its claims, if it has one.
 	Hold  Hold
 	Users []User
@@ -245,6 +247,9 @@ type DropMover struct {
 	Role  moverapi.Role
 }
 
+// DropStray ends a mover at the standby that no point has.
+type DropStray struct{ Name string }
+
 // Start has the movers of a claim begin a task.
 type Start struct {
 	Claim int
@@ -301,7 +306,10 @@ func Next(o Observation) Step {
 		return point(o)
 	}
 	left, leaves := cleanLeft(o)
+	stray, strays := dropStrays(o)
 	switch {
+	case strays && stray.Action != nil:
+		return stray
 	case leaves && left.Action != nil:
 		return left
 	case o.FailedOver.After(r.FailedOver) && o.At == r.Head.Cluster:
@@ -378,6 +386,9 @@ func idle(o Observation) Step {
 	case !o.MayBegin:
 		return Step{Say: "the next point waits for its turn: as many are being made as may be at once", Reason: Waiting, After: turnAgain,
 			AwaitsTurn: true}
+	}
+	if step, ok := dropStrays(o); ok {
+		return step
 	}
 	if step, ok := missHeads(o); ok {
 		return step
@@ -554,6 +565,10 @@ func remove(o Observation) Step {
 		return Step{Reason: BeingRemoved, After: seldom, Say: fmt.Sprintf("the copy at the standby cannot be removed: %s; bring it back, or "+
 			"delete its RemoteCluster if it is gone for good: then real claim %s and its VolumeSnapshots stay there", o.Standby.Unusable,
 			r.Head.Key())}
+	}
+	if step, ok := dropStrays(o); ok {
+		step.Reason = BeingRemoved
+		return step
 	}
 	if o.Sealed == nil && len(r.Sealed) > 0 && !r.Slots {
 		return Step{Reason: BeingRemoved, After: seldom, Say: "waiting until the VolumeSnapshots at the standby can be looked at"}
