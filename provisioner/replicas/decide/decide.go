@@ -374,8 +374,12 @@ func idle(o Observation) Step {
 			"than spec.versions.pinAbove has changed after it: see the condition Suspect", r.PinnedSlot().Cut.UTC().Format(time.RFC3339)),
 			Reason: Pinned, After: turnAgain}
 	case r.Full():
-		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, which cluster %s does not let go, and no more are remembered: "+
-			"raise spec.rpo", len(r.Sealed), r.Head.Cluster), Reason: Refused, After: seldom}
+		why := fmt.Sprintf("which cluster %s does not let go, and no more are remembered: raise spec.rpo", r.Head.Cluster)
+		if len(Surplus(o)) == 0 {
+			why = "which spec.versions asks for, or which are pinned, and no more are remembered: lower spec.versions.keep or daily, or accept " +
+				"what changed, if the condition Suspect says so"
+		}
+		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, %s", len(r.Sealed), why), Reason: Refused, After: seldom}
 	case wait > 0 && r.Failures == 0 && unready(r) != nil:
 		return Step{Say: sayUnready(r, unready(r)), Reason: VersionLost, After: wait}
 	case wait > 0 && r.Failures > 0:
