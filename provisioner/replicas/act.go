@@ -232,6 +232,9 @@ func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Re
 		if was := w.record.record.Point; was != nil && was.Stage != record.Clean && (next.Point == nil || next.Point.Stage == record.Clean) {
 			c.wakeNext()
 		}
+		if before := w.record.record; before.Point != nil && next.Point == nil && !w.cleared {
+			c.clearSource(ctx, w, before)
+		}
 	}
 	w.record, w.refused = written, decide.Refusal{}
 	return nil

@@ -153,7 +153,7 @@ func (c *Controller) observeStandby(ctx context.Context, w *activeReplica, o *de
 func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeReplica, o *decide.Observation) (err error) {
 	r, p := o.Record, o.Record.Point
 	if p == nil {
-		if o.Strays, err = c.strays(ctx, at, r); err != nil {
+		if o.Strays, err = c.moversIn(ctx, at, r, r.Head.Namespace); err != nil {
 			return err
 		}
 	}

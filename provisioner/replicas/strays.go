@@ -18,9 +18,9 @@ import (
 // mostStrays is how many movers are returned that no point has: those that are left are found when these have gone.
 const mostStrays = 16
 
-// strays returns the movers of a replica at its standby, while it makes no point.
-func (c *Controller) strays(ctx context.Context, at site.Site, r *record.Record) (found []decide.Stray, err error) {
-	namespace, note := r.Head.Namespace, func(mover metav1.Object) {
+// moversIn returns the movers of a replica in a namespace; while it makes no point none should be there.
+func (c *Controller) moversIn(ctx context.Context, at site.Site, r *record.Record, namespace string) (found []decide.Stray, err error) {
+	note := func(mover metav1.Object) {
 		// Users of a remote namespace may write labels, too.
 		if strings.HasPrefix(mover.GetName(), fmt.Sprintf("replica-%s-", r.UID)) && len(found) < mostStrays {
 			found = append(found, decide.Stray{Name: mover.GetName(), Leaving: mover.GetDeletionTimestamp() != nil})
@@ -42,7 +42,7 @@ func (c *Controller) strays(ctx context.Context, at site.Site, r *record.Record)
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list movers at the standby: %w", err)
+		return nil, fmt.Errorf("list movers in namespace %s: %w", namespace, err)
 	}
 	return found, nil
 }

@@ -28,7 +28,7 @@ func TestStraysAreMoversOfTheReplicaAlone(t *testing.T) {
 		pod("replica-1-9-receiver", "1", "another"), pod("move-3-target", "1", "h"))
 	c := &Controller{Config: Config{Place: backing.Place{HomeID: "h"}}}
 	r := &record.Record{UID: "1", Part: record.Part{Head: backing.Ref{Cluster: keys.Home, Namespace: "storage"}}}
-	found, err := c.strays(t.Context(), site.Site{Access: remote.Access{Client: client}, Home: true}, r)
+	found, err := c.moversIn(t.Context(), site.Site{Access: remote.Access{Client: client}, Home: true}, r, "storage")
 	require.NoError(t, err)
 	assert.Equal(t, []decide.Stray{{Name: "replica-1-7-receiver", Leaving: true}, {Name: "replica-1-8-receiver-1"}}, found)
 }
