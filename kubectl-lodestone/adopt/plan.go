@@ -84,8 +84,9 @@ func kept(f Facts) (lines []Line, has map[string]*corev1.PersistentVolumeClaim) 
 			continue
 		}
 		line := Line{Namespace: claim.Namespace, Claim: claim.Name, Verb: Leave}
-		_, unpublished := claim.Annotations[keys.Unpublished]
 		switch {
+		case isKept(f, claim):
+			line.Verb, line.Kept = Keep, claim
 		case claim.DeletionTimestamp != nil:
 			line.Why = "it is being deleted"
 		case claim.Labels[keys.MoveOf] != "":
@@ -93,10 +94,8 @@ func kept(f Facts) (lines []Line, has map[string]*corev1.PersistentVolumeClaim) 
 				keys.BackingFinalizer + " off"
 		case claim.Labels[keys.ClaimUID] == "":
 			line.Why = "it is not the volume of a claim at home"
-		case unpublished || claim.Status.Phase != corev1.ClaimBound:
-			line.Why = "no pod has ever used it; to delete it take the finalizer " + keys.BackingFinalizer + " off"
 		default:
-			line.Verb, line.Kept = Keep, claim
+			line.Why = "no pod has ever used it; to delete it take the finalizer " + keys.BackingFinalizer + " off"
 		}
 		lines = append(lines, line)
 	}
@@ -206,10 +205,15 @@ func madeOf(f Facts, has map[string]*corev1.PersistentVolumeClaim, v version) (l
 	why := ""
 	for i := range v {
 		line := &v[i]
-		switch claim := has[line.key()]; {
+		switch claim, data := has[line.key()], dataOf(f, line); {
 		case line.isMade(has):
 			line.Verb, line.Why = Leave, "it was made of VolumeSnapshot "+line.Version+" before"
 			continue
+		case data != nil && data.Labels[keys.HomeID] == f.HomeID:
+			// The line of that claim says so.
+			line.Verb, line.Why = Leave, ""
+		case data != nil:
+			line.Verb, line.Why = Leave, fmt.Sprintf("its data is here, in claim %s, which was kept before", data.Name)
 		case claim != nil && claim.Labels[keys.HomeID] == f.HomeID:
 			// Its data is here, or was being moved here: the line of the claim says what becomes of it.
 			line.Verb, line.Why = Leave, ""
@@ -235,6 +239,27 @@ func madeOf(f Facts, has map[string]*corev1.PersistentVolumeClaim, v version) (l
 		}
 	}
 	return lines
+}
+
+// dataOf returns the claim that has the data of the one that a version is of, and is kept or was kept by an earlier run; nil if there is
+// none. A move, as a failover is one, may have given it another name.
+func dataOf(f Facts, line *Line) *corev1.PersistentVolumeClaim {
+	for i := range f.Claims {
+		claim := &f.Claims[i]
+		from, adopted := claim.Annotations[keys.AdoptedFrom]
+		if (adopted && from == "" || isKept(f, claim)) && claim.Namespace == line.Namespace &&
+			(claim.Name == line.Claim || claim.Annotations[keys.Claim] == line.Seal.Namespace+"/"+line.Seal.Name) {
+			return claim
+		}
+	}
+	return nil
+}
+
+// isKept says whether the data of a claim at home is in a claim here.
+func isKept(f Facts, claim *corev1.PersistentVolumeClaim) bool {
+	_, unpublished := claim.Annotations[keys.Unpublished]
+	return claim.Labels[keys.HomeID] == f.HomeID && claim.Labels[keys.ReplicaOf] == "" && claim.Labels[keys.MoveOf] == "" &&
+		claim.Labels[keys.ClaimUID] != "" && claim.DeletionTimestamp == nil && !unpublished && claim.Status.Phase == corev1.ClaimBound
 }
 
 // key is the namespace and the name of the claim.

@@ -209,3 +209,34 @@ func TestOfTwoCopiesOfAClaimTheNewestVersionIsTaken(t *testing.T) {
 	require.Len(t, lines, 1)
 	assert.Equal(t, "rdata-v4", lines[0].Version)
 }
+
+// TestNoClaimIsMadeOfAVersionWhereItsDataIs: after a failover a claim is where its versions are, and may have another name there.
+func TestNoClaimIsMadeOfAVersionWhereItsDataIs(t *testing.T) {
+	moved := func(c *corev1.PersistentVolumeClaim) { c.Annotations[keys.Claim] = "shop/data" }
+	before := func(c *corev1.PersistentVolumeClaim) {
+		c.Labels, c.Annotations[keys.AdoptedFrom] = nil, ""
+	}
+	for name, row := range map[string]struct {
+		claim corev1.PersistentVolumeClaim
+		want  map[string]string
+	}{
+		"under its own name": {claim("data"), map[string]string{"data": "kept: its data is here"}},
+		"under another":      {claim("pvc-u-1", moved), map[string]string{"pvc-u-1": "and pods knew it as claim data of namespace shop"}},
+		"a run before kept it": {claim("data", before),
+			map[string]string{"data": "left: its data is here, in claim data, which was kept before"}},
+		"a run before kept it under another": {claim("pvc-u-1", moved, before),
+			map[string]string{"data": "left: its data is here, in claim pvc-u-1, which was kept before"}},
+		"it is the copy of a move": {claim("pvc-u-1", moved, func(c *corev1.PersistentVolumeClaim) { c.Labels[keys.MoveOf] = "m" }),
+			map[string]string{"pvc-u-1": "left: it is the copy of a move", "data": "made of version 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := adopt.Plan(adopt.Facts{HomeID: home, Classes: []string{"fast"}, Claims: []corev1.PersistentVolumeClaim{row.claim},
+				Snapshots: []volumesnapshot.Snapshot{version(t, "data", 1)}})
+			require.Len(t, lines, len(row.want))
+			for _, line := range lines {
+				assert.Contains(t, line.Text(now), row.want[line.Claim], line.Claim)
+				assert.False(t, line.Again, "nobody is told to delete it")
+			}
+		})
+	}
+}

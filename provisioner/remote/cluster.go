@@ -147,8 +147,10 @@ func (c *Cluster) NodesGone(volume *corev1.PersistentVolume) (gone, down string)
 // Access has the clients of a remote cluster.
 type Access struct {
 	Client kubernetes.Interface
-	// UID is that of the cluster; empty for home.
-	UID string
+	// UID is that of the cluster; empty for home. HomeEpoch is the epoch in which home acts there: it rises when home, or the cluster, was
+	// restored from a backup; 0 if home keeps no mark there, and for home.
+	UID       string
+	HomeEpoch int64
 	// Remote is nil where the cluster runs no agent.
 	Remote *clients.RemoteClient
 	Config *rest.Config
@@ -168,7 +170,8 @@ func (c *Cluster) Access() (access Access, why string) {
 		}
 		return Access{}, "cluster " + c.id + " cannot be used now: " + message
 	}
-	access = Access{Client: c.connection.client, UID: c.connection.identity(), Config: c.connection.config, Dynamic: c.connection.dynamic}
+	access = Access{Client: c.connection.client, UID: c.connection.identity(), HomeEpoch: c.verdict.epoch.epoch, Config: c.connection.config,
+		Dynamic: c.connection.dynamic}
 	if c.verdict.asking {
 		access.Remote = c.connection.remote
 	}

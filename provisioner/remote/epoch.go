@@ -21,9 +21,11 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-// epochState is the condition HomeInForce. acts says whether home may change anything in the cluster.
+// epochState is the condition HomeInForce. acts says whether home may change anything in the cluster, and in which epoch; 0: it keeps no
+// mark there.
 type epochState struct {
 	acts            bool
+	epoch           int64
 	status          metav1.ConditionStatus
 	reason, message string
 }
@@ -192,8 +194,9 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 	}
 	c.epoch.holding, c.epoch.renewed = true, sent
 	c.gate.OpenUntil(sent.Add(homeepoch.Validity(c.clusters.interval)))
-	return epochState{acts: true, status: metav1.ConditionTrue, reason: "InForce", message: fmt.Sprintf("this home cluster acts there, in "+
-		"epoch %d", decision.Record.Next.Epoch)}, 0, nil
+	epoch := decision.Record.Next.Epoch
+	return epochState{acts: true, epoch: epoch, status: metav1.ConditionTrue, reason: "InForce",
+		message: fmt.Sprintf("this home cluster acts there, in epoch %d", epoch)}, 0, nil
 }
 
 // awaitEpoch says what home waits for. It may go on for as long as its last renewal is valid.

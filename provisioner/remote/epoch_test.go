@@ -207,7 +207,7 @@ func TestARemoteClusterThatGoesBackIsLeftAlone(t *testing.T) {
 func TestNobodyTakesOverWhileVirtualNodesOfAnotherCopySendHeartbeats(t *testing.T) {
 	w := newEpochWorld(t)
 	c := w.process()
-	w.until(c, "InForce")
+	assert.EqualValues(t, 1, w.until(c, "InForce").epoch)
 	backup := w.mark()
 	w.keep(c)
 	w.keep(c)
@@ -228,6 +228,11 @@ func TestNobodyTakesOverWhileVirtualNodesOfAnotherCopySendHeartbeats(t *testing.
 	c.epoch.quiet = c.epoch.quiet.Add(-waited)
 	w.keep(c)
 	assert.EqualValues(t, 2, w.mark().Epoch, "there was no heartbeat any more")
+	c.epoch.seen = c.epoch.seen.Add(-waited)
+	c.verdict = verdict{checked: true, epoch: w.until(c, "InForce")}
+	access, why := c.Access()
+	assert.Empty(t, why)
+	assert.EqualValues(t, 2, access.HomeEpoch, "whoever goes on knows that west was restored")
 }
 
 func TestACloneActsOnlyIfItIsConfirmedAndNobodyRenews(t *testing.T) {

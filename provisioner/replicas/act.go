@@ -18,6 +18,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/frozen"
+	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
@@ -77,6 +78,7 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		if err != nil {
 			return err
 		}
+		next.Point.FailedOver = o.FailedOver
 		if err := c.save(ctx, w, next); err != nil {
 			return err
 		}
@@ -174,6 +176,8 @@ func (c *Controller) take(ctx context.Context, w *activeReplica, o decide.Observ
 		return c.copier.GiveKeys(ctx, c.moverOf(r, a.Claim, a.Role))
 	case decide.DropMover:
 		return c.copier.Drop(ctx, c.moverOf(r, a.Claim, a.Role))
+	case decide.DropStray:
+		return c.copier.Drop(ctx, movers.Mover{Ref: r.Head, Name: a.Name, Role: moverapi.Receiver})
 	case decide.Start:
 		client, err := c.copier.Client(&w.copies[a.Claim].link, c.moverOf(r, a.Claim, moverapi.Sender),
 			r.Point.At(a.Claim).Keys[moverapi.Controller])
@@ -227,6 +231,9 @@ func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Re
 		c.Metrics.saved(w.record.record, next)
 		if was := w.record.record.Point; was != nil && was.Stage != record.Clean && (next.Point == nil || next.Point.Stage == record.Clean) {
 			c.wakeNext()
+		}
+		if before := w.record.record; before.Point != nil && next.Point == nil && !w.cleared {
+			c.clearSource(ctx, w, before)
 		}
 	}
 	w.record, w.refused = written, decide.Refusal{}

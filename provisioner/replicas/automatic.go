@@ -3,6 +3,7 @@ package replicas
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -91,8 +92,14 @@ func (a *automatic) look(ctx context.Context) {
 		return
 	}
 	a.askProbes(ctx, answering)
+	a.lookThrough(ctx, answering)
+}
+
+// lookThrough looks at all replicas whose claims are to fail over by themselves. What it remembers of others it forgets.
+func (a *automatic) lookThrough(ctx context.Context, answering []string) {
 	running, records := 0, a.Records.all()
 	var due []failover
+	known, begunNow := map[types.UID]*attempts{}, map[types.UID]begun{}
 	for replica := range controller.Each[v1alpha1.VolumeReplica](a.Objects) {
 		if replica.Spec.AutomaticFailover == nil {
 			continue
@@ -100,9 +107,10 @@ func (a *automatic) look(ctx context.Context) {
 		seen := a.known[replica.UID]
 		if seen == nil {
 			seen = &attempts{}
-			a.known[replica.UID] = seen
 		}
+		known[replica.UID] = seen
 		o := a.outage(replica, records[replica.UID], answering)
+		a.stillBegun(o, begunNow)
 		if o.Moving {
 			running++
 		}
@@ -112,9 +120,23 @@ func (a *automatic) look(ctx context.Context) {
 			a.tell(seen, replica, "NotFailedOver", why)
 		}
 	}
+	a.known, a.begun = known, begunNow
 	due = decide.Freshest(due, func(next failover) decide.Outage { return next.Outage })
 	for _, next := range due[:min(len(due), max(0, mostFailovers-running))] {
 		a.begin(ctx, next)
+	}
+}
+
+// stillBegun notes what was begun for the claims of a replica whose cluster does not answer. Once it does that is of an earlier outage, and
+// another cluster may be silent for ever.
+func (a *automatic) stillBegun(o decide.Outage, begunNow map[types.UID]begun) {
+	if o.Record == nil || o.At != "" && o.Silent <= 0 {
+		return
+	}
+	for _, claim := range o.Record.ClaimUIDs() {
+		if last, ok := a.begun[claim]; ok {
+			begunNow[claim] = last
+		}
 	}
 }
 
@@ -130,6 +152,7 @@ func (a *automatic) choose(ctx context.Context, seen *attempts, o decide.Outage)
 
 // noteSilent notes which remote clusters do not answer, and returns those that can be used.
 func (a *automatic) noteSilent() (answering []string) {
+	maps.DeleteFunc(a.silent, func(id string, _ time.Time) bool { return a.Clusters.Get(id) == nil })
 	for _, id := range a.Clusters.IDs() {
 		cluster := a.Clusters.Get(id)
 		switch {

@@ -111,6 +111,8 @@ type activeReplica struct {
 	runnable runnableNow
 	// reached is since when both clusters of its point could be asked without a break, zero if one cannot be.
 	reached time.Time
+	// cleared says that nothing is left of points that home does not know; see leftovers.go.
+	cleared bool
 	// looks counts how often its versions were looked at.
 	looks int
 	// kept are the versions that their cluster does not let go, by name.

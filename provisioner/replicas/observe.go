@@ -43,7 +43,7 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 		return o, nil
 	}
 	if o.Replica == nil {
-		c.Records.leave(w.uid)
+		c.left(w.uid)
 	}
 	o.Record, o.Kept = w.record.record, w.keeps(o.Now)
 	r := o.Record
@@ -100,6 +100,12 @@ func (c *Controller) observe(ctx context.Context, w *activeReplica) (o decide.Ob
 	return o, nil
 }
 
+// left notes that the VolumeReplica of a record is gone: what it has stays until it may go, and nobody asks for more of it.
+func (c *Controller) left(uid types.UID) {
+	c.Records.leave(uid)
+	c.Metrics.forget(uid)
+}
+
 // sees drops what is remembered of another point than the record's. After a restart a copy gets its full time again.
 func (w *activeReplica) sees(r *record.Record, now time.Time) {
 	number := int64(0)
@@ -120,6 +126,7 @@ func (c *Controller) clusterOf(ctx context.Context, id string) (at site.Site, se
 	if at, seen.Unusable = c.sites.Reach(id); seen.Unusable != "" && id != keys.Home {
 		seen.Gone, err = c.Clusters.Gone(ctx, id)
 	}
+	seen.Epoch = at.HomeEpoch
 	return at, seen, err
 }
 
@@ -145,6 +152,11 @@ func (c *Controller) observeStandby(ctx context.Context, w *activeReplica, o *de
 
 func (c *Controller) readStandby(ctx context.Context, at site.Site, w *activeReplica, o *decide.Observation) (err error) {
 	r, p := o.Record, o.Record.Point
+	if p == nil {
+		if o.Strays, err = c.moversIn(ctx, at, r, r.Head.Namespace); err != nil {
+			return err
+		}
+	}
 	if p == nil && !r.Slots {
 		o.Used = c.used(r)
 		if err := c.readSealed(ctx, at, w, o); err != nil {

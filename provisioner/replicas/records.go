@@ -65,10 +65,11 @@ func (r *Records) Named(namespace, name string) (found *record.Record) {
 	return found
 }
 
-// leave notes that the VolumeReplica of a record is gone.
+// leave notes that the VolumeReplica of a record is gone, which waits for no turn any more.
 func (r *Records) leave(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.waiting, uid)
 	if r.records[uid] != nil {
 		r.left[uid] = true
 	}

@@ -4,9 +4,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
@@ -54,4 +58,26 @@ func TestPointsThatWaitForAClusterHoldUpNoOthers(t *testing.T) {
 	assert.True(t, records.hasTurn(east, time.Now(), nobody), "it does not use the cluster that has all the points")
 	records.set("a", recordOf("a", "a", "west", record.Clean))
 	assert.True(t, records.hasTurn(turn, time.Now(), nobody), "it is over but for what is removed")
+}
+
+func TestAVolumeReplicaThatIsGoneHoldsUpNoOthersAndIsCountedNoMore(t *testing.T) {
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	require.NoError(t, err)
+	c := &Controller{Config: Config{Records: NewRecords(), Metrics: metrics}}
+	nobody, now := func(string) bool { return false }, time.Now()
+	for i := range decide.MostPoints {
+		uid := types.UID(rune('a' + i))
+		r := recordOf(uid, string(uid), "west", "")
+		c.Records.set(uid, r)
+		c.Records.awaitTurn(decide.Turn{UID: uid, Source: "home", Standby: "west", RPO: time.Hour, Since: now.Add(-time.Hour)}, true)
+		metrics.observe(decide.Observation{Record: r, Replica: &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{UID: uid}}},
+			v1alpha1.VolumeReplicaStatus{})
+	}
+	turn := decide.Turn{UID: "z", Source: "home", Standby: "west", RPO: time.Hour, Since: now}
+	assert.False(t, c.Records.hasTurn(turn, now, nobody), "others have waited for longer")
+	for i := range decide.MostPoints {
+		c.left(types.UID(rune('a' + i)))
+	}
+	assert.True(t, c.Records.hasTurn(turn, now, nobody), "their versions stay, and no point of them is made any more")
+	assert.Empty(t, metrics.replicas)
 }

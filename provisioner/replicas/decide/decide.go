@@ -61,6 +61,8 @@ type Observation struct {
 	// Left is what was seen of one of the points in Record.Left, as an observation of that: of one whose cluster can be asked or is gone, if
 	// there is any; nil: there are none.
 	Left *Observation
+	// Strays are movers at the standby while no point is made; see strays.go.
+	Strays []Stray
 	// Hold is what this process knows of the freeze of the point, and Users are the pods that may write to its claims, if it has one.
 	Hold  Hold
 	Users []User
@@ -106,6 +108,8 @@ type Cluster struct {
 	// Unusable says why it cannot be asked now; empty: it can. Gone says that it has no RemoteCluster any more.
 	Unusable string
 	Gone     bool
+	// Epoch is home's there; 0: that is not known.
+	Epoch int64
 }
 
 // Snapshot is the state of a VolumeSnapshot.
@@ -243,6 +247,9 @@ type DropMover struct {
 	Role  moverapi.Role
 }
 
+// DropStray ends a mover at the standby that no point has.
+type DropStray struct{ Name string }
+
 // Start has the movers of a claim begin a task.
 type Start struct {
 	Claim int
@@ -299,7 +306,10 @@ func Next(o Observation) Step {
 		return point(o)
 	}
 	left, leaves := cleanLeft(o)
+	stray, strays := dropStrays(o)
 	switch {
+	case strays && stray.Action != nil:
+		return stray
 	case leaves && left.Action != nil:
 		return left
 	case o.FailedOver.After(r.FailedOver) && o.At == r.Head.Cluster:
@@ -364,8 +374,12 @@ func idle(o Observation) Step {
 			"than spec.versions.pinAbove has changed after it: see the condition Suspect", r.PinnedSlot().Cut.UTC().Format(time.RFC3339)),
 			Reason: Pinned, After: turnAgain}
 	case r.Full():
-		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, which cluster %s does not let go, and no more are remembered: "+
-			"raise spec.rpo", len(r.Sealed), r.Head.Cluster), Reason: Refused, After: seldom}
+		why := fmt.Sprintf("which cluster %s does not let go, and no more are remembered: raise spec.rpo", r.Head.Cluster)
+		if len(Surplus(o)) == 0 {
+			why = "which spec.versions asks for, or which are pinned, and no more are remembered: lower spec.versions.keep or daily, or accept " +
+				"what changed, if the condition Suspect says so"
+		}
+		return Step{Say: fmt.Sprintf("no point is made: there are %d versions, %s", len(r.Sealed), why), Reason: Refused, After: seldom}
 	case wait > 0 && r.Failures == 0 && unready(r) != nil:
 		return Step{Say: sayUnready(r, unready(r)), Reason: VersionLost, After: wait}
 	case wait > 0 && r.Failures > 0:
@@ -376,6 +390,9 @@ func idle(o Observation) Step {
 	case !o.MayBegin:
 		return Step{Say: "the next point waits for its turn: as many are being made as may be at once", Reason: Waiting, After: turnAgain,
 			AwaitsTurn: true}
+	}
+	if step, ok := dropStrays(o); ok {
+		return step
 	}
 	if step, ok := missHeads(o); ok {
 		return step
@@ -552,6 +569,10 @@ func remove(o Observation) Step {
 		return Step{Reason: BeingRemoved, After: seldom, Say: fmt.Sprintf("the copy at the standby cannot be removed: %s; bring it back, or "+
 			"delete its RemoteCluster if it is gone for good: then real claim %s and its VolumeSnapshots stay there", o.Standby.Unusable,
 			r.Head.Key())}
+	}
+	if step, ok := dropStrays(o); ok {
+		step.Reason = BeingRemoved
+		return step
 	}
 	if o.Sealed == nil && len(r.Sealed) > 0 && !r.Slots {
 		return Step{Reason: BeingRemoved, After: seldom, Say: "waiting until the VolumeSnapshots at the standby can be looked at"}

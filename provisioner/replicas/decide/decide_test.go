@@ -407,6 +407,11 @@ func TestARecordIsFullBeforeItsSecretIs(t *testing.T) {
 	assert.Less(t, len(o.Record.Sealed), 1500)
 	o.Now, o.Sealed = noon.Add(time.Hour), nil
 	assert.Equal(t, decide.Refused, decide.Next(o).Reason)
+	assert.Contains(t, decide.Next(o).Say, "which cluster west does not let go")
+	for i := range o.Record.Sealed {
+		o.Record.Sealed[i].Pinned = true
+	}
+	assert.Contains(t, decide.Next(o).Say, "which spec.versions asks for, or which are pinned", "a longer RPO is of no use")
 }
 
 func TestARemovalSaysWhichVersionsTheirClusterKeeps(t *testing.T) {

@@ -206,6 +206,8 @@ func thaw(o Observation) Step {
 		return Step{Action: Save{next}}
 	case len(left) > 0:
 		return thawLeft(o, left)
+	case p.Why == "" && Ahead(p.Freeze.Taken, o.Now):
+		return giveUp(o, "the clock of the provisioner's node was set back since the snapshot was taken, while the application was frozen")
 	case p.Why == "":
 		if wait := p.Freeze.Taken.Add(settles).Sub(o.Now); wait > 0 {
 			return Step{After: wait}
@@ -225,9 +227,10 @@ func thaw(o Observation) Step {
 // thawLeft thaws the pods that are left, each at its time.
 func thawLeft(o Observation, left []record.FrozenPod) Step {
 	pause := slices.MinFunc(left, func(a, b record.FrozenPod) int { return a.Next.Compare(b.Next) }).Next.Sub(o.Now)
+	must := slices.ContainsFunc(left, func(pod record.FrozenPod) bool { return MustThaw(pod, o.Now) })
 	failing := slices.IndexFunc(left, func(pod record.FrozenPod) bool { return pod.Failures > 0 })
 	switch {
-	case pause <= 0:
+	case must:
 		return Step{Action: Thaw{}}
 	case failing >= 0:
 		return Step{Say: sayNotThawed(o.Record.Point.Freeze, left[failing]), Reason: ThawFailed, After: pause}
@@ -236,8 +239,10 @@ func thawLeft(o Observation, left []record.FrozenPod) Step {
 		o.Record.Point.Number, o.Record.Point.Why), Reason: PointFailed, After: pause}
 }
 
-// MustThaw says whether a pod of the point is to be thawed now.
-func MustThaw(pod record.FrozenPod, now time.Time) bool { return !pod.Thawed && !pod.Next.After(now) }
+// MustThaw says whether a pod of the point is to be thawed now. What a clock that was ahead says does not put it off.
+func MustThaw(pod record.FrozenPod, now time.Time) bool {
+	return !pod.Thawed && (!pod.Next.After(now) || Ahead(pod.Next, now))
+}
 
 // AfterThaw is the step after thaw was called in pods, by their UID.
 func AfterThaw(r *record.Record, now time.Time, outcomes map[types.UID]Outcome) Step {

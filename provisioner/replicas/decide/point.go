@@ -37,13 +37,15 @@ func point(o Observation) Step {
 	case p.Stage == record.Clean || p.Stage == record.Thaw:
 	case o.Refused.Text != "":
 		return giveUp(o, o.Refused.Text)
-	case p.Cut.Before(o.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
+	case o.FailedOver.After(p.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
 		// Of two slots the claim may be getting one just now, so nothing more is written to either.
 		return giveUp(o, "the claim got an earlier version meanwhile (failover)")
 	case o.Now.Sub(p.Cut) > longest:
 		return giveUp(o, fmt.Sprintf("it took longer than %d days", longest/(24*time.Hour)))
 	case o.Source.Gone || o.Standby.Gone:
 		return giveUp(o, cmp.Or(o.Source.Unusable, o.Standby.Unusable))
+	case isRestored(o) && p.Stage != record.Seal:
+		return giveUp(o, sayRestored(o))
 	}
 	switch p.Stage {
 	case record.Freezing:
@@ -77,10 +79,22 @@ func point(o Observation) Step {
 		Reason: StandsStill, After: seldom}
 }
 
+// isRestored says whether home, or the cluster of the standby, was restored from a backup since heads began to be written: points that
+// nobody here knows of may have written to them, so they need not have what was compared.
+func isRestored(o Observation) bool {
+	was, is := o.Record.Point.HomeEpoch, o.Standby.Epoch
+	return was != 0 && is != 0 && was != is
+}
+
+func sayRestored(o Observation) string {
+	return fmt.Sprintf("home, or cluster %s, was restored from a backup while the point was made, so what the copy there has is not known",
+		o.Record.Head.Cluster)
+}
+
 // since is when the stage of the point began, or when both of its clusters came back, if that is later: while one was away nothing got
-// further, and nobody is to blame.
+// further, and nobody is to blame. A clock that was ahead when it began gives it no more time.
 func since(o Observation) time.Time {
-	if began := o.Record.Point.Since; began.After(o.Reached) {
+	if began := o.Record.Point.Since; began.After(o.Reached) && !Ahead(began, o.Now) {
 		return began
 	}
 	return o.Reached
@@ -145,6 +159,7 @@ func cut(o Observation) Step {
 		return step
 	}
 	next := o.Record.Enter(record.Copy, o.Now)
+	next.Point.HomeEpoch = o.Standby.Epoch
 	next.Write(o.Replica.Spec.ScrubEvery != nil, scrubDue(o))
 	if next.Slots {
 		next.Overwrite()
@@ -526,6 +541,9 @@ func sealOne(o Observation, i int) (Step, bool) {
 	case late > snapshotPatience || s.Problem != "" && late > patience:
 		return giveUp(o, fmt.Sprintf("the snapshot at the standby was not ready within %s: %s", late.Round(time.Second), cmp.Or(s.Problem,
 			"no reason is given"))), true
+	case !s.Exists && isRestored(o):
+		// One that is there was taken before.
+		return giveUp(o, sayRestored(o)), true
 	case !s.Exists && !isHead(o, i):
 		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", o.Record.At(i).Head.Key())), true
 	case !s.Exists:

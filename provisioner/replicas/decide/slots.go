@@ -23,16 +23,29 @@ func isMarked(b *corev1.PersistentVolumeClaim) bool {
 	return b != nil && b.Annotations[keys.Seal] != ""
 }
 
+// isOfPoint says whether a real claim says that it has the version of a point. It may say another: a request of an earlier point may come
+// late.
+func isOfPoint(p *record.Point, b *corev1.PersistentVolumeClaim) bool {
+	version := record.Version{Number: p.Number, Cut: p.Cut}
+	return version.IsIn(b.Annotations[keys.Seal])
+}
+
 // sealSlot has the head of a claim say of which version it is; false once it does. It was compared, and the movers have ended: what makes
 // it a version is the record, which is written once all heads say so.
 func sealSlot(o Observation, i int) (Step, bool) {
 	switch head := o.Claims[i].Head; {
 	case !isHead(o, i) || head.DeletionTimestamp != nil:
 		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", o.Record.At(i).Head.Key())), true
-	case !isMarked(head):
+	case isOfPoint(o.Record.Point, head):
+		return Step{}, false
+	case isRestored(o):
+		return giveUp(o, sayRestored(o)), true
+	case o.Now.Sub(since(o)) > patience:
+		return giveUp(o, fmt.Sprintf("real claim %s at the standby does not keep annotation %s: see who takes it off there",
+			o.Record.At(i).Head.Key(), keys.Seal)), true
+	default:
 		return Step{Action: TakeSeal{i}}, true
 	}
-	return Step{}, false
 }
 
 // keepSlots is the step by which versions are no longer counted whose slot somebody deleted, or that a claim got by a failover; false if

@@ -317,3 +317,19 @@ func TestAPointInSlotsIsGivenUpOnceTheClaimMayGetOne(t *testing.T) {
 	assert.Contains(t, save.Record.Point.Why, "failover")
 	assert.Len(t, save.Record.Sealed, 2)
 }
+
+func TestASlotIsSealedByItsOwnMarkAlone(t *testing.T) {
+	o := inSlots(t)
+	o.Record.Point = &record.Point{Number: 3, Stage: record.Seal, Cut: noon, Since: noon}
+	head := o.Claims[0].Head
+	assert.Equal(t, decide.TakeSeal{}, decide.Next(o).Action, "what it says is of an earlier point, whose request came late, or of somebody")
+	o.Now = noon.Add(11 * time.Minute)
+	save, ok := decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Contains(t, save.Record.Point.Why, "does not keep annotation lodestone.dev/seal")
+	head.Annotations[keys.Seal] = sealed(t, 3, noon)
+	save, ok = decide.Next(o).Action.(decide.Save)
+	require.True(t, ok)
+	assert.Equal(t, record.Clean, save.Record.Point.Stage)
+	assert.True(t, save.Record.Newest().IsIn(head.Annotations[keys.Seal]))
+}

@@ -291,7 +291,8 @@ func (w *world) act(action decide.Action) {
 		}
 		next := r.Clone()
 		next.Last++
-		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now, Others: make([]record.Session, len(r.Others))}
+		next.Point = &record.Point{Number: next.Last, Stage: record.Cut, Since: o.Now, Cut: o.Now, FailedOver: o.FailedOver,
+			Others: make([]record.Session, len(r.Others))}
 		if r.Len() > 1 {
 			next.Point.Group = &record.Group{Version: "v1"}
 		}

@@ -142,12 +142,17 @@ type Point struct {
 	Stage  Stage     `json:"stage"`
 	Since  time.Time `json:"since"`
 	Cut    time.Time `json:"cut"`
+	// FailedOver is when the failover began that was known last when the point began; zero: none was. A later one ends the point.
+	FailedOver time.Time `json:"failedOver,omitzero"`
 	// By is the class of the snapshot: a VolumeSnapshotClass, or with a Group a VolumeGroupSnapshotClass.
 	By string `json:"by"`
 	// Group is the one snapshot of all claims; nil for a single claim.
 	Group *Group `json:"group,omitempty"`
 	// Freeze is what is frozen for it; nil: nothing is.
 	Freeze *Freeze `json:"freeze,omitempty"`
+	// HomeEpoch is home's in the cluster of the standby when the heads began to be written; 0: that is not known. Another one says that
+	// home or that cluster was restored from a backup since.
+	HomeEpoch int64 `json:"homeEpoch,omitempty"`
 	// Scrub says that it is a scrub; see scrub.go.
 	Scrub bool `json:"scrub,omitempty"`
 	// Session is that of the first claim, Others are those of the others.
