@@ -5,8 +5,6 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"hash/fnv"
 	"net/netip"
 	"slices"
@@ -101,10 +99,7 @@ func PodMTU(here, there int) int {
 }
 
 // Device is the name of the lane's link to a cluster, over TLS. Names of links have at most 15 characters.
-func Device(remote string) string {
-	hash := sha256.Sum256([]byte(remote))
-	return "lode-" + hex.EncodeToString(hash[:4])
-}
+func Device(remote string) string { return "lode-" + site.Short(remote) }
 
 // Make makes the plan.
 func Make(in Input) Plan {
