@@ -115,14 +115,12 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 			}
 			message := "this cluster takes part" + without + translated(remote.Translations) + carrier(&remote)
 			s, verdict = candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
-			if link.Namespace != o.Namespace {
-				verdict.Transit = addBehind(s, o.Homes[remote.Name], link)
-			}
 		}
 		verdict.Message += leftOut(left)
 		verdict.Ranges, verdict.Translations, verdict.WireGuard = remote.Ranges, remote.Translations, remote.Carrier == site.WireGuard
 		verdicts[KeyOf(link)] = verdict
 	}
+	addBehind(s, o, oldest, verdicts)
 	addDirect(s, o, verdicts)
 	addTransit(s, o, verdicts, away)
 	if len(o.PodRanges) > 0 {
