@@ -64,8 +64,10 @@ type Plan struct {
 	Devices []string
 	// Guarded are links over WireGuard that lanes may have at any moment; any other one is left from before.
 	Guarded []string
-	Rules   []Rule
-	Routes  []Route
+	// Judged are all links over WireGuard of which Filter judges what comes: any other one would let in everything.
+	Judged []string
+	Rules  []Rule
+	Routes []Route
 	// Filter is that of IPv4, FilterIPv6 that of IPv6; nil: none.
 	Filter, FilterIPv6 *Filter
 }
@@ -114,6 +116,9 @@ func Make(in Input) Plan {
 	}
 	for _, r := range in.WithLanes() {
 		p.Devices = append(p.Devices, in.Lanes[r.Name].Devices...)
+		if self.Gateway {
+			p.Judged = append(p.Judged, WireGuardDevice(r.Name))
+		}
 	}
 	for _, r := range in.Remotes {
 		if self.Gateway && r.Carrier == site.WireGuard {
