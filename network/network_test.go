@@ -372,6 +372,26 @@ func TestPodsCannotSpeakThroughTheTunnel(t *testing.T) {
 	_, err = conn.Write(packet)
 	require.NoError(t, err)
 	assert.False(t, arrived(), "a pod's packet with a node's address arrives")
+	// By a Service: whoever may write EndpointSlices has it lead to the tunnel of a node. What leaves for another node has the address of one.
+	own, err := node.Pods[0].ListenPacket(netip.AddrPortFrom(node.Pods[0].Address, 9001).String())
+	require.NoError(t, err)
+	defer own.Close()
+	forged := tunneled(target.Address, node.Pods[0].Address, 9001, "forged")
+	for i, n := range l.Home.Nodes {
+		service := netip.AddrPortFrom(netip.MustParseAddr("10.96.0.7"), uint16(53+i))
+		require.NoError(t, node.Expose(service, netip.AddrPortFrom(n.Address, plan.TunnelPort)))
+		conn, err := pod.Dial("udp", "", service.String())
+		require.NoError(t, err)
+		for _, one := range [][]byte{packet, forged} {
+			_, err = conn.Write(one)
+			require.NoError(t, err)
+		}
+		_ = conn.Close()
+		assert.False(t, arrived(), "a pod's packet arrives by a Service that leads to %s", n.Name)
+		_ = own.SetReadDeadline(time.Now().Add(time.Second))
+		_, err = own.Read(make([]byte, 100))
+		assert.Error(t, err, "a pod is taken for one of west's by a Service that leads to %s", n.Name)
+	}
 }
 
 // TestNothingOfIPv6IsCarried has pods speak through the tunnel by IPv6, which the kernel listens at, too, and looks whether a node could be
@@ -390,6 +410,9 @@ func TestNothingOfIPv6IsCarried(t *testing.T) {
 	}
 	require.NoError(t, node.Namespace.Address("cni0", "fd00:1::1/64"))
 	require.NoError(t, pod.Namespace.Address("eth0", "fd00:1::2/64"))
+	require.NoError(t, pod.Route("fd00:96::/64", "fd00:1::1", "eth0"))
+	service := netip.MustParseAddrPort("[fd00:96::7]:53")
+	require.NoError(t, node.Expose(service, netip.AddrPortFrom(netip.MustParseAddr("fd00:1::1"), plan.TunnelPort)))
 	other, err := node.ListenPacket("[::]:9002") // anything else arrives
 	require.NoError(t, err)
 	defer other.Close()
@@ -411,6 +434,7 @@ func TestNothingOfIPv6IsCarried(t *testing.T) {
 	for range 3 {
 		send(pod.Namespace, fmt.Sprintf("[fd00:1::1]:%d", plan.TunnelPort))
 		send(node.Namespace, fmt.Sprintf("[::1]:%d", plan.TunnelPort))
+		send(pod.Namespace, "[fd00:96::7]:53")
 	}
 	assert.False(t, arrived(), "the tunnel takes packets by IPv6")
 	for _, n := range l.Nodes() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
+	"github.com/lodestone-storage/lodestone/network/site"
 )
 
 // guarded makes clusters that are joined by WireGuard, and waits until that carries all packets.
@@ -209,6 +211,37 @@ func TestNoWireGuardStaysWithoutPacketFilters(t *testing.T) {
 		return strings.Contains(gateway.Agent.Log(), "operation not permitted") && !gateway.HasLink(plan.WireGuardDevice("west"))
 	}, patience, 50*time.Millisecond, "what an agent before has left is still open")
 	require.Eventually(t, func() bool { return l.Home.Nodes[2].Sends(plan.WireGuardDevice("west")) }, patience, 50*time.Millisecond)
+}
+
+// TestNoWireGuardIsOpenWhileItIsTakenAway has west parted from home while no program runs on a gateway, whose link to west stays: west's
+// gateway sends all the time, to a pod that is not named.
+func TestNoWireGuardIsOpenWhileItIsTakenAway(t *testing.T) {
+	l := guarded(t, netlab.Settings{Three: true})
+	gateway, hostile := l.Home.Nodes[1], l.West.Nodes[1]
+	require.NoError(t, hostile.Address4("lo", "10.2.0.77/32"))
+	hostile.Kill() // what it sends goes by WireGuard from now on
+	gateway.Kill()
+	told := l.Site(l.Home)
+	told.Remotes = slices.DeleteFunc(told.Remotes, func(r site.Remote) bool { return r.Name == "west" })
+	require.NoError(t, l.Tell(l.Home, told))
+	// Sends to a pod until something is true, and says whether the pod has heard anything.
+	sends := func(to *netlab.Pod, until func() bool) bool {
+		heard, err := to.ListenPacket(netip.AddrPortFrom(to.Address, 9001).String())
+		require.NoError(t, err)
+		defer heard.Close()
+		require.Eventually(t, func() bool {
+			say(t, hostile.Namespace, "10.2.0.77:1", "x", to.Address)
+			return until()
+		}, patience, 5*time.Millisecond)
+		require.NoError(t, heard.SetReadDeadline(time.Now().Add(time.Second)))
+		_, err = heard.Read(make([]byte, 10))
+		return err == nil
+	}
+	times := 0
+	require.True(t, sends(gateway.Pods[0], func() bool { times++; return times > 5 }), "one that is named is reached")
+	require.NoError(t, l.Start(gateway))
+	assert.False(t, sends(gateway.Pods[1], func() bool { return !gateway.HasLink(plan.WireGuardDevice("west")) }),
+		"west, which is not joined any more, reaches a pod that is not named")
 }
 
 // TestWireGuardKnowsNoStranger has a gateway come with another key than the one that the other cluster is told of.

@@ -489,26 +489,28 @@ func (p *Pod) dual(n *Node, number, pod, index int) error {
 	return errors.Join(err, p.Route("", gateway, "eth0"))
 }
 
-// Expose has a node translate connections to an address and a TCP port to another one, as kube-proxy does for Services.
+// Expose has a node translate what is sent to an address and a port, of TCP or UDP, to another one, as kube-proxy does for Services.
 func (n *Namespace) Expose(from, to netip.AddrPort) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
 	if err != nil {
 		return err
 	}
-	table := conn.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "services"})
+	family, nat, destination := nftables.TableFamilyIPv4, uint32(unix.NFPROTO_IPV4), uint32(16) // and where that address is in the header
+	if to.Addr().Is6() {
+		family, nat, destination = nftables.TableFamilyIPv6, unix.NFPROTO_IPV6, 24
+	}
+	table := conn.AddTable(&nftables.Table{Family: family, Name: "services"})
 	chain := conn.AddChain(&nftables.Chain{Table: table, Name: "pre", Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting,
 		Priority: nftables.ChainPriorityNATDest})
-	const destination, port = 16, 2 // where they are in the headers
+	const port = 2 // where it is in the header
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
-		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: 4},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: uint32(len(from.Addr().AsSlice()))},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.Addr().AsSlice()},
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: port, Len: 2},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(from.Port())},
 		&expr.Immediate{Register: 1, Data: to.Addr().AsSlice()},
 		&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(to.Port())},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: nat, RegAddrMin: 1, RegProtoMin: 2},
 	}})
 	return conn.Flush()
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
 	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/site"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
@@ -121,6 +122,31 @@ func TestKeysOfADirectLaneKeepOutNoOtherHome(t *testing.T) {
 	require.Len(t, s.Remotes, 2)
 	assert.True(t, verdicts[KeyOf(second)].Accepted)
 	assert.Contains(t, verdicts[linkOfHome].Transit[0].DirectMessage, "has the key of a gateway of cluster i")
+}
+
+// TestNoNameLeadsIntoTheLaneOfAnotherHome has the first home choose a name for east that makes the links of that lane those of the second
+// home's, as whoever tries some millions of names finds one.
+func TestNoNameLeadsIntoTheLaneOfAnotherHome(t *testing.T) {
+	o := allowing()
+	first, second := o.Links[0], o.Links[0].DeepCopy()
+	home := o.Homes["h"]
+	delete(o.Homes, "h")
+	first.Namespace, second.Namespace = keys.TenantPrefix+"12345678", keys.TenantPrefix+"8ed3fd5c"
+	first.Spec.Transit[0].Cluster = "east-4814"
+	second.Spec.Transit, second.Spec.Gateways = nil, keyed(second.Spec.Gateways, "I")
+	other := home.DeepCopy()
+	home.Name, other.Name = "12345678", "8ed3fd5c"
+	other.Spec.Network.PodCIDRs, other.Spec.Network.TransitPodCIDRs = []string{"10.10.0.0/16"}, nil
+	o.Homes[home.Name], o.Homes[other.Name] = home, other
+	o.Links = append(o.Links, second)
+	s, verdicts := Make(o)
+	links := map[string]string{}
+	for _, r := range s.WithLanes() {
+		assert.Empty(t, links[plan.Device(r.Name)], "%s and another one have the link %s", r.Name, plan.Device(r.Name))
+		links[plan.Device(r.Name)] = r.Name
+	}
+	assert.Len(t, links, 3, "both homes, and north")
+	assert.Contains(t, verdicts[KeyOf(first)].Transit[0].DirectMessage, "give one of them another name")
 }
 
 func TestAHomeClusterHasNoDirectLanes(t *testing.T) {

@@ -75,7 +75,7 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 	var left []string
 	s.Nodes, left = partaking(o.Nodes, len(o.PodRanges) > 0, asksForIPv6(o))
 	have := families(s)
-	away := virtual(o.Nodes)
+	here, away := nodesHere(o.Nodes), virtual(o.Nodes)
 	verdicts := map[Key]Verdict{}
 	// Of two that cannot be both the older one is.
 	oldest := slices.SortedStableFunc(slices.Values(o.Links), func(a, b *networkv1alpha1.NetworkLink) int {
@@ -85,7 +85,7 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 		if link.Namespace != o.Namespace && (!strings.HasPrefix(link.Namespace, keys.TenantPrefix) || link.Name != keys.Home) {
 			continue // nobody reads what is elsewhere
 		}
-		remote, verdict := remoteOf(o, link, away, have)
+		remote, verdict := remoteOf(o, link, here, have)
 		switch {
 		case verdict.Reason != "":
 		case !slices.ContainsFunc(s.Nodes, func(n site.Node) bool { return n.Gateway }):
@@ -115,14 +115,12 @@ func Make(o Observation) (*site.Site, map[Key]Verdict) {
 			}
 			message := "this cluster takes part" + without + translated(remote.Translations) + carrier(&remote)
 			s, verdict = candidate, Verdict{Accepted: true, Reason: "Accepted", Message: message}
-			if link.Namespace != o.Namespace {
-				verdict.Transit = addBehind(s, o.Homes[remote.Name], link)
-			}
 		}
 		verdict.Message += leftOut(left)
 		verdict.Ranges, verdict.Translations, verdict.WireGuard = remote.Ranges, remote.Translations, remote.Carrier == site.WireGuard
 		verdicts[KeyOf(link)] = verdict
 	}
+	addBehind(s, o, oldest, verdicts)
 	addDirect(s, o, verdicts)
 	addTransit(s, o, verdicts, away)
 	if len(o.PodRanges) > 0 {
@@ -147,6 +145,15 @@ func virtual(nodes []*corev1.Node) map[string]string {
 		}
 	}
 	return clusters
+}
+
+// nodesHere are the names of those that do not.
+func nodesHere(nodes []*corev1.Node) map[string]bool {
+	names := map[string]bool{}
+	for _, n := range nodes {
+		names[n.Name] = !stands(n)
+	}
+	return names
 }
 
 // stands says that a node is none of this cluster, but stands for another one.
@@ -202,8 +209,8 @@ func remoteName(namespace string, link *networkv1alpha1.NetworkLink) string {
 }
 
 // remoteOf returns the other cluster of a link; a verdict with a reason says why there is none. Pods on nodes that stand for other clusters
-// are none of this one.
-func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]string, have family) (site.Remote, Verdict) {
+// are none of this one, nor are those on nodes that are not here, which may have been such.
+func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, here map[string]bool, have family) (site.Remote, Verdict) {
 	remote := site.Remote{Name: remoteName(o.Namespace, link)}
 	selects := func(n *corev1.Namespace) bool { return remotecluster.MayReach(n, remote.Name) }
 	texts, where, limit := link.Spec.PodCIDRs, "spec.podCIDRs", link.Spec.BandwidthLimit
@@ -269,10 +276,7 @@ func remoteOf(o Observation, link *networkv1alpha1.NetworkLink, away map[string]
 	}
 	for _, p := range o.Pods {
 		n := o.Namespaces[p.Namespace]
-		if _, elsewhere := away[p.Node]; elsewhere {
-			continue
-		}
-		if p.Probe && p.Namespace == o.Namespace || n != nil && selects(n) {
+		if here[p.Node] && (p.Probe && p.Namespace == o.Namespace || n != nil && selects(n)) {
 			remote.Pods = append(remote.Pods, p.Addresses...)
 		}
 	}

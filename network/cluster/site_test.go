@@ -35,7 +35,7 @@ func namespace(name string, labels map[string]string) *corev1.Namespace {
 }
 
 func pod(namespace, address string) Pod {
-	return Pod{Namespace: namespace, Addresses: []netip.Addr{netip.MustParseAddr(address)}}
+	return Pod{Namespace: namespace, Node: "node-1", Addresses: []netip.Addr{netip.MustParseAddr(address)}}
 }
 
 func link(namespace, name string, spec networkv1alpha1.NetworkLinkSpec) *networkv1alpha1.NetworkLink {
@@ -60,8 +60,8 @@ func home() Observation {
 			keys.NetworkNamespace: namespace(keys.NetworkNamespace, nil),
 		},
 		Pods: []Pod{pod("shop", "10.1.0.5"), pod("private", "10.1.0.6"),
-			{Namespace: keys.NetworkNamespace, Probe: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.7")}},
-			{Namespace: "private", Probe: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.8")}}},
+			{Namespace: keys.NetworkNamespace, Node: "node-2", Probe: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.7")}},
+			{Namespace: "private", Node: "node-2", Probe: true, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.8")}}},
 	}
 }
 
@@ -109,6 +109,20 @@ func TestHomeReachesPodsOfOffloadedNamespacesAndProbes(t *testing.T) {
 	o.Links[0].Spec.BandwidthLimit = ptr.To(resource.MustParse("50Mi"))
 	s, _ = Make(o)
 	assert.EqualValues(t, 50<<20, s.Remotes[0].Limit)
+}
+
+// TestAPodOnANodeThatNobodyKnowsIsNotHomes has pods come before their virtual node, or stay after it: what another cluster calls their
+// addresses is let in nowhere.
+func TestAPodOnANodeThatNobodyKnowsIsNotHomes(t *testing.T) {
+	o := home()
+	for _, node := range []string{"east", ""} {
+		p := pod("shop", "10.3.0.5")
+		p.Node = node
+		o.Pods = append(o.Pods, p)
+	}
+	s, _ := Make(o)
+	require.Len(t, s.Remotes, 1)
+	assert.Equal(t, addresses("10.1.0.5", "10.1.1.7"), s.Remotes[0].Pods)
 }
 
 func TestANamespaceTakesPartWithoutBeingOffloaded(t *testing.T) {
@@ -162,7 +176,7 @@ func TestWhereNodesHaveNoRangesTheWayToEachPodIsKnown(t *testing.T) {
 	assert.Equal(t, o.PodRanges, s.PodRanges)
 	assert.Equal(t, hosts("10.1.0.6", "10.1.0.7"), s.Nodes[0].Pods, "podCIDRs say nothing, and who is not on the list needs no route")
 	assert.Equal(t, hosts("10.1.0.5", "10.1.0.9"), s.Nodes[1].Pods)
-	assert.Equal(t, addresses("10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.9", "10.1.0.10"), s.Remotes[0].Pods, "none outside of the ranges")
+	assert.Equal(t, addresses("10.1.0.5", "10.1.0.6", "10.1.0.7", "10.1.0.9"), s.Remotes[0].Pods, "none outside of the ranges")
 	slices.Reverse(o.Pods)
 	again, _ := Make(o)
 	assert.Equal(t, s, again, "in whatever order pods are listed")

@@ -17,19 +17,31 @@ import (
 // (addBehind); home says which pods may, and only for two clusters both of which let in the other one (addTransit). Where the owner allows
 // that, too, gateways have lanes to those of the other cluster (addDirect), and packets go by these while they are up.
 
-// addBehind adds to the last Remote of a Site, which is a home cluster, the clusters behind it that the owner lets in. One that cannot be
-// is left out, and disturbs nothing else.
-func addBehind(s *site.Site, home *remotev1alpha1.HomeCluster, link *networkv1alpha1.NetworkLink) (said []networkv1alpha1.TransitStatus) {
-	last := len(s.Remotes) - 1
+// addBehind adds to home clusters those behind them that the owner lets in. It comes after all that are joined with this cluster: what a
+// home cluster says of others keeps out none of them.
+func addBehind(s *site.Site, o Observation, links []*networkv1alpha1.NetworkLink, verdicts map[Key]Verdict) {
+	for _, link := range links {
+		verdict := verdicts[KeyOf(link)]
+		at := slices.IndexFunc(s.Remotes, func(r site.Remote) bool { return r.Name == remoteName(o.Namespace, link) })
+		if link.Namespace == o.Namespace || !verdict.Accepted || at < 0 {
+			continue
+		}
+		verdict.Transit = addBehindOne(s, o, at, link)
+		verdicts[KeyOf(link)] = verdict
+	}
+}
+
+// addBehindOne adds to one home cluster, a Remote, those behind it. One that cannot be is left out, and disturbs nothing else.
+func addBehindOne(s *site.Site, o Observation, at int, link *networkv1alpha1.NetworkLink) (said []networkv1alpha1.TransitStatus) {
 	for _, announced := range link.Spec.Transit {
 		status := networkv1alpha1.TransitStatus{Cluster: announced.Cluster}
-		ranges, problem := letIn(home, announced)
+		ranges, problem := letIn(o, o.Homes[s.Remotes[at].Name], announced)
 		if problem == "" {
-			remote := s.Remotes[last]
+			candidate := *s
+			candidate.Remotes = slices.Clone(s.Remotes)
+			remote := &candidate.Remotes[at]
 			behind := site.Behind{Name: announced.Cluster, Ranges: ranges, MTU: int(announced.MTU)}
 			remote.Behind = append(slices.Clone(remote.Behind), behind)
-			candidate := *s
-			candidate.Remotes = append(slices.Clone(s.Remotes[:last]), remote)
 			if err := candidate.Validate(); err != nil {
 				problem = strings.ReplaceAll(err.Error(), "\n", "; ")
 			} else {
@@ -98,7 +110,9 @@ func direct(s *site.Site, at int, home *remotev1alpha1.HomeCluster, announced ne
 }
 
 // letIn returns the ranges of a cluster behind home, or why the owner of this one does not let them in.
-func letIn(home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) (ranges []netip.Prefix, problem string) {
+func letIn(o Observation, home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) (
+	ranges remotecluster.PodRanges, problem string,
+) {
 	where := "spec.network.transitPodCIDRs of HomeCluster " + home.Name
 	allowed, err := remotecluster.ParsePodRanges(home.Spec.Network.TransitPodCIDRs)
 	if err != nil {
@@ -110,8 +124,14 @@ func letIn(home *remotev1alpha1.HomeCluster, announced networkv1alpha1.Transit) 
 		return nil, "spec.transit: " + err.Error()
 	case len(ranges) == 0:
 		return nil, "spec.transit names no ranges of pods of cluster " + announced.Cluster
+	case o.Service.IsValid() && ranges.Has(o.Service):
+		return nil, fmt.Sprintf("spec.transit of cluster %s has addresses of Services of this cluster, such as %s: have its pods reached by "+
+			"another range", announced.Cluster, o.Service)
 	}
 	for _, one := range ranges {
+		if one.Addr().Is6() {
+			return nil, fmt.Sprintf("%s is of IPv6, which does not pass home: leave it out of spec.transit of cluster %s", one, announced.Cluster)
+		}
 		if !allowed.HasRange(one) {
 			return nil, fmt.Sprintf("the owner of this cluster has not allowed %s of cluster %s: they add it to %s", one, announced.Cluster, where)
 		}

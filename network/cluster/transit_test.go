@@ -166,6 +166,14 @@ func TestAClusterBehindHomeThatCannotBeDisturbsNoOther(t *testing.T) {
 		"it has what is no range":   {func(o *Observation) { o.Links[0].Spec.Transit[0].PodCIDRs = []string{"pods"} }, "is no range"},
 		"its MTU cannot be":         {func(o *Observation) { o.Links[0].Spec.Transit[0].MTU = 600 }, "MTU"},
 		"its ranges are not let in": {func(o *Observation) { o.Links[0].Spec.Transit[0].PodCIDRs = []string{"11.0.0.0/16"} }, "not allowed"},
+		"its ranges have Services here": {func(o *Observation) {
+			o.Service, o.Links[0].Spec.Transit[0].PodCIDRs = netip.MustParseAddr("10.96.0.1"), []string{"10.96.0.0/16"}
+		}, "has addresses of Services of this cluster, such as 10.96.0.1"},
+		"its ranges are of IPv6, as the address of a node here": {func(o *Observation) {
+			o.Nodes[0].Status.Addresses = append(o.Nodes[0].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd00:5::1"})
+			o.Links[0].Spec.Transit[0].PodCIDRs = []string{"fd00:5::/48"}
+			o.Homes["h"].Spec.Network.TransitPodCIDRs = append(o.Homes["h"].Spec.Network.TransitPodCIDRs, "fd00::/8")
+		}, "fd00:5::/48 is of IPv6, which does not pass home"},
 		"its ranges are how home calls the pods here": {func(o *Observation) {
 			o.Links[0].Spec.PodTranslations = []networkv1alpha1.PodTranslation{{PodCIDR: "10.1.0.0/16", ReachedAs: "100.66.0.0/16"}}
 		}, "overlaps with its own range 100.66.0.0/16"},
@@ -187,6 +195,22 @@ func TestAClusterBehindHomeThatCannotBeDisturbsNoOther(t *testing.T) {
 			assert.True(t, verdicts[key].Transit[1].Accepted)
 		})
 	}
+}
+
+// TestAClusterBehindAHomeKeepsOutNoOtherHome has the older home say that the ranges of the other one are behind it.
+func TestAClusterBehindAHomeKeepsOutNoOtherHome(t *testing.T) {
+	o := announced("10.0.0.0/8")
+	second := o.Links[0].DeepCopy()
+	second.Namespace, second.Spec.Transit, second.Spec.Gateways = keys.TenantPrefix+"i", nil, keyed(second.Spec.Gateways, "I")
+	o.Links = append(o.Links, second)
+	other := o.Homes["h"].DeepCopy()
+	other.Name, other.Spec.Network.PodCIDRs, other.Spec.Network.TransitPodCIDRs = "i", []string{"10.4.0.0/16"}, nil
+	o.Homes["i"] = other
+	s, verdicts := Make(o)
+	require.Len(t, s.Remotes, 2)
+	assert.True(t, verdicts[KeyOf(second)].Accepted)
+	require.Len(t, verdicts[KeyOf(o.Links[0])].Transit, 2)
+	assert.Contains(t, verdicts[KeyOf(o.Links[0])].Transit[1].Message, "10.4.0.0/16 of cluster i overlaps with 10.4.0.0/16 of cluster north")
 }
 
 func TestANamespaceKeepsWhichClustersItMayUse(t *testing.T) {

@@ -170,8 +170,14 @@ func (k *Keys) asked(age time.Duration) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(content, k.own.file) {
 		return true, keep(k.path(), k.own.file, os.Rename)
 	}
-	made, err := written(k.path())
-	return age > 0 && time.Since(made) > age, err
+	old, err := older(k.path(), age)
+	return age > 0 && old, err
+}
+
+// older says that a file was written longer ago than that. Of one from the future nobody knows, for the clock was wrong.
+func older(path string, age time.Duration) (bool, error) {
+	made, err := written(path)
+	return err == nil && time.Since(made).Abs() > age, err
 }
 
 // written is when a file was.

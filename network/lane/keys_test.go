@@ -143,6 +143,17 @@ func TestAKeyThatIsOldChanges(t *testing.T) {
 	assert.Len(t, c.published(), 1, "which it does not keep for ever")
 }
 
+func TestAKeyOfAWrongClockChanges(t *testing.T) {
+	c := &changing{Keys: NewKeys(t.TempDir()), t: t}
+	c.published()
+	future := time.Now().Add(48 * time.Hour)
+	require.NoError(t, os.Chtimes(c.path(), future, future))
+	c.rotate(72 * time.Hour)
+	assert.Len(t, c.published(), 1, "it may be wrong by some hours")
+	c.rotate(47 * time.Hour)
+	assert.Len(t, c.published(), 2, "nobody knows how old it is, and it is not to be kept until then")
+}
+
 func TestAKeyThatCannotBeReadIsSaid(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, keyFile), []byte("x"), 0o600))

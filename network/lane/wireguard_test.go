@@ -39,6 +39,14 @@ func TestAGatewayKeepsItsWireGuardKey(t *testing.T) {
 	again, err = LoadWireGuardKey(dir)
 	require.NoError(t, err)
 	assert.NotEqual(t, first, again)
+	for _, age := range []time.Duration{0, time.Hour} {
+		require.NoError(t, os.Chtimes(filepath.Join(dir, wireGuardKeyFile), time.Time{}, time.Now().Add(2*time.Hour)))
+		require.NoError(t, ChangeWireGuardKey(dir, age))
+		next, err := LoadWireGuardKey(dir)
+		require.NoError(t, err)
+		assert.NotEqual(t, again, next, "one that was made while the clock was wrong is as old as can be, where %v may be", age)
+		again = next
+	}
 	empty := t.TempDir()
 	require.NoError(t, ChangeWireGuardKey(empty, 0))
 	assert.NoFileExists(t, filepath.Join(empty, wireGuardKeyFile), "one that nobody needs is not made")

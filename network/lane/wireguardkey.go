@@ -68,11 +68,11 @@ func LoadWireGuardKey(dir string) (WireGuardPrivateKey, error) {
 // over to it by itself (wireGuard.next).
 func ChangeWireGuardKey(dir string, age time.Duration) error {
 	path := filepath.Join(dir, wireGuardKeyFile)
-	made, err := written(path)
+	old, err := older(path, age)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it is made when it is needed
 	}
-	if err == nil && time.Since(made) > age {
+	if err == nil && old {
 		err = makeWireGuardKey(path, os.Rename)
 	}
 	if err != nil {

@@ -2,6 +2,8 @@
 package site
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -105,6 +107,13 @@ func (s *Site) WithLanes() []Remote {
 		}
 	}
 	return all
+}
+
+// Short is what a cluster is called in names of links and of what belongs to them, where there is room for little. No two that there are
+// lanes to have the same, though it is easy to find names that would.
+func Short(name string) string {
+	hash := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(hash[:4])
 }
 
 // TransitTo is what of the Remote reaches another one, nil if nothing does.
@@ -245,8 +254,13 @@ func (s *Site) Validate() error {
 		}
 		errs = append(errs, r.passing()...)
 	}
+	links := map[string]string{}
 	for _, r := range s.WithLanes() {
-		owner := "cluster " + r.Name
+		owner, link := "cluster "+r.Name, Short(r.Name)
+		if other := links[link]; other != "" && other != owner {
+			refuse("the links of %s would have the names of those of %s: give one of them another name", owner, other)
+		}
+		links[link] = owner
 		gateways := map[string]bool{}
 		for _, g := range r.Gateways {
 			if g.Name == "" || gateways[g.Name] || len(g.Keys) == 0 {

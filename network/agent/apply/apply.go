@@ -36,8 +36,12 @@ func Apply(p plan.Plan) error {
 	return Filters(p)
 }
 
-// Filters brings only packet filters in line.
+// Filters brings only packet filters in line. A link that would no longer be judged goes before: those over WireGuard stay when the program
+// ends, whatever the node is told meanwhile.
 func Filters(p plan.Plan) error {
+	if err := strays(p.Judged); err != nil {
+		return err
+	}
 	wanted := p.FilterIPv6
 	if !lane.HasIPv6() {
 		wanted = nil // there is nothing to be filtered, and may be no such table

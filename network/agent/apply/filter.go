@@ -271,6 +271,10 @@ func expressions(f *plan.Filter, m plan.Match) (e []expr.Any) {
 		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 			equal(binaryutil.BigEndian.PutUint16(m.Port)))
 	}
+	if m.Tracked {
+		add(&expr.Ct{Register: 1, Key: expr.CtKeySTATE},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(expr.CtStateBitUNTRACKED)})
+	}
 	if m.Astray {
 		add(&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, equal([]byte{0, 0, 0, 0}))
 	}

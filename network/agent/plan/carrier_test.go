@@ -110,6 +110,8 @@ func TestPacketsGoByTheLinkThatIsUsed(t *testing.T) {
 		"a lane may have it before that is known")
 	assert.Empty(t, Make(Input{Site: twoGateways(west), Self: "node", MTU: 1500}).Guarded)
 	assert.Empty(t, p.Guarded, "over TLS it is left from before")
+	assert.Equal(t, []string{link}, p.Judged, "and judged, as long as it is there")
+	assert.Empty(t, Make(Input{Site: twoGateways(west), Self: "node", MTU: 1500}).Judged)
 	assert.Len(t, link, 15, "what a link may be called")
 	assert.True(t, OverWireGuard(link))
 	for _, name := range []string{other, Tunnel, "wg0", "lode-wg", "eth0"} {

@@ -44,6 +44,8 @@ type Match struct {
 	From, To string
 	// Port is the UDP port that a packet is sent to.
 	Port uint16
+	// Tracked: the kernel tracks the packet's connection, which nobody had it forget.
+	Tracked bool
 	// Astray: packets to the sender would not leave by the link that this one came by.
 	Astray bool
 	// SYN: the packet begins a TCP connection, on one of the sides.
@@ -94,6 +96,9 @@ func (f *Filter) Text(m Match) string {
 	if m.Port != 0 {
 		words = append(words, fmt.Sprintf("udp dport %d", m.Port))
 	}
+	if m.Tracked {
+		words = append(words, "ct state != untracked")
+	}
 	if m.Astray {
 		words = append(words, "fib saddr . iif oif missing")
 	}
@@ -111,12 +116,14 @@ func (f *Filter) Text(m Match) string {
 	return strings.Join(words, " ")
 }
 
-// Priorities of nftables: raw, mangle, filter, and before the masquerade of the cluster's network, at srcnat.
+// Priorities of nftables: raw, mangle, filter, before the masquerade of the cluster's network, at srcnat, and after all that translates
+// what comes to the node itself, IPVS too.
 const (
 	priorityRaw    = -300
 	priorityMangle = -150
 	priorityFilter = 0
 	priorityClaim  = 100 - 10
+	priorityTaken  = 100 + 10
 )
 
 // Names of sets.
@@ -141,7 +148,8 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 		own = in.PodRanges // it does not know which of them are its own, and gateways have let in what comes here
 	}
 	f.Sets = []Set{{setOwn, false, sorted(own)}, {setRemote, false, sorted(remote)}}
-	tunnel, tunnelOut := []Match{{Port: TunnelPort, Do: Drop}}, []Match{{Port: TunnelPort, Do: Drop}}
+	var tunnel, tunnelOut []Match
+	translated := []Match{{Port: TunnelPort, Do: Drop}}
 	if !ipv6 {
 		f.Sets = append([]Set{{setNodes, true, sorted(nodes)}}, f.Sets...)
 		tunnel = []Match{
@@ -151,6 +159,8 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 			{Port: TunnelPort, Do: Forget},
 		}
 		tunnelOut = []Match{{Port: TunnelPort, Do: Forget}}
+		// A Service that leads to the tunnel of a node has another port before, and then the packet gets the address of this node.
+		translated = []Match{{Port: TunnelPort, Tracked: true, Do: Drop}, {Port: TunnelPort, From: "!" + setNodes, Do: Drop}}
 	}
 	input := []Match{{In: Tunnel, Do: Drop}} // the node itself is nobody's destination
 	var forward, out []Match
@@ -189,6 +199,8 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 	f.Chains = []Chain{
 		{"tunnel", "filter", "prerouting", priorityRaw, tunnel},
 		{"tunnel-out", "filter", "output", priorityRaw, tunnelOut},
+		{"tunnel-taken", "filter", "input", priorityTaken, translated},
+		{"tunnel-sent", "filter", "postrouting", priorityFilter, translated},
 		{"input", "filter", "input", priorityFilter, input},
 		{"forward", "filter", "forward", priorityFilter, forward},
 		// Where messages of too large packets get lost, TCP still finds the size.
@@ -198,6 +210,7 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 			{From: setRemote, To: setOwn, Do: Keep},
 		}},
 	}
+	f.Chains = slices.DeleteFunc(f.Chains, func(c Chain) bool { return len(c.Rules) == 0 })
 	return f
 }
 
@@ -239,7 +252,8 @@ func nothingOfIPv6(in Input, self *site.Node) *Filter {
 	}
 	port := Match{Port: TunnelPort, Do: Drop}
 	return &Filter{IPv6: true, Chains: []Chain{
-		{"in", "filter", "prerouting", priorityRaw, append(from, port)},
+		{"in", "filter", "prerouting", priorityRaw, from},
+		{"taken", "filter", "input", priorityTaken, []Match{port}},
 		{"out", "filter", "postrouting", priorityRaw, append(to, port)},
 	}}
 }

@@ -5,8 +5,6 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"hash/fnv"
 	"net/netip"
 	"slices"
@@ -66,8 +64,10 @@ type Plan struct {
 	Devices []string
 	// Guarded are links over WireGuard that lanes may have at any moment; any other one is left from before.
 	Guarded []string
-	Rules   []Rule
-	Routes  []Route
+	// Judged are all links over WireGuard of which Filter judges what comes: any other one would let in everything.
+	Judged []string
+	Rules  []Rule
+	Routes []Route
 	// Filter is that of IPv4, FilterIPv6 that of IPv6; nil: none.
 	Filter, FilterIPv6 *Filter
 }
@@ -101,10 +101,7 @@ func PodMTU(here, there int) int {
 }
 
 // Device is the name of the lane's link to a cluster, over TLS. Names of links have at most 15 characters.
-func Device(remote string) string {
-	hash := sha256.Sum256([]byte(remote))
-	return "lode-" + hex.EncodeToString(hash[:4])
-}
+func Device(remote string) string { return "lode-" + site.Short(remote) }
 
 // Make makes the plan.
 func Make(in Input) Plan {
@@ -119,6 +116,9 @@ func Make(in Input) Plan {
 	}
 	for _, r := range in.WithLanes() {
 		p.Devices = append(p.Devices, in.Lanes[r.Name].Devices...)
+		if self.Gateway {
+			p.Judged = append(p.Judged, WireGuardDevice(r.Name))
+		}
 	}
 	for _, r := range in.Remotes {
 		if self.Gateway && r.Carrier == site.WireGuard {

@@ -140,6 +140,12 @@ func TestAGatewayLetsOnlyNamedPodsAndTheOtherClustersRangesPass(t *testing.T) {
   iifname lode0 ip daddr != @own notrack
 tunnel-out: type filter hook output priority -300
   udp dport 7472 notrack
+tunnel-taken: type filter hook input priority 110
+  udp dport 7472 ct state != untracked drop
+  ip saddr != @nodes udp dport 7472 drop
+tunnel-sent: type filter hook postrouting priority 0
+  udp dport 7472 ct state != untracked drop
+  ip saddr != @nodes udp dport 7472 drop
 input: type filter hook input priority 0
   iifname lode0 drop
   iifname lode-76a79620* drop
@@ -255,6 +261,7 @@ func TestNothingOfIPv6Passes(t *testing.T) {
 	assert.Equal(t, `in: type filter hook prerouting priority -300
   iifname lode0 drop
   iifname lode-76a79620* drop
+taken: type filter hook input priority 110
   udp dport 7472 drop
 out: type filter hook postrouting priority -300
   oifname lode0 drop
@@ -291,10 +298,11 @@ func TestAGatewayIsAsStrictByIPv6(t *testing.T) {
 		Via: netip.MustParseAddr("172.30.1.12")})
 	assert.Len(t, p.Routes, 2*len(before.Routes))
 	assert.Equal(t, `tunnel: type filter hook prerouting priority -300
-  udp dport 7472 drop
   iifname lode-76a79620* ip6 daddr != @own notrack
   iifname lode0 ip6 daddr != @own notrack
-tunnel-out: type filter hook output priority -300
+tunnel-taken: type filter hook input priority 110
+  udp dport 7472 drop
+tunnel-sent: type filter hook postrouting priority 0
   udp dport 7472 drop
 input: type filter hook input priority 0
   iifname lode0 drop
