@@ -52,7 +52,8 @@ func (c *Controller) dropLeftovers(ctx context.Context, at site.Site, r *record.
 	}
 	of := metav1.ListOptions{LabelSelector: fmt.Sprintf("%s=%s,%s=%s", keys.ReplicaOf, r.UID, keys.HomeID, c.Place.HomeID)}
 	var clones []corev1.PersistentVolumeClaim
-	err = site.EachPage(ctx, of, at.Client.CoreV1().PersistentVolumeClaims(source.Namespace).List, func(page *corev1.PersistentVolumeClaimList) {
+	claims := at.Client.CoreV1().PersistentVolumeClaims(source.Namespace)
+	err = site.EachPage(ctx, of, claims.List, func(page *corev1.PersistentVolumeClaimList) {
 		for i := range page.Items {
 			if isOfAPoint(&page.Items[i], r) && backing.Unpublished(&page.Items[i]) {
 				clones = append(clones, page.Items[i])

@@ -21,6 +21,6 @@ func dropStrays(o Observation) (Step, bool) {
 	if len(o.Strays) == 0 {
 		return Step{}, false
 	}
-	return Step{Reason: Waiting, After: seldom, Say: fmt.Sprintf("waiting until mover %s/%s at the standby has ended, which is of a point that "+
-		"home does not know, as after it was restored from a backup: see its pod there", o.Record.Head.Namespace, o.Strays[0].Name)}, true
+	return Step{Reason: Waiting, After: seldom, Say: fmt.Sprintf("waiting until mover %s/%s at the standby has ended, which is of a point "+
+		"that home does not know, as after it was restored from a backup: see its pod there", o.Record.Head.Namespace, o.Strays[0].Name)}, true
 }
