@@ -58,10 +58,26 @@ func open(ip []byte) (opened, bool) {
 		return open6(ip)
 	}
 	content, ok := split(ip)
-	if !ok {
+	if !ok || int(binary.BigEndian.Uint16(ip[2:])) != len(ip) || routed(ip[ipHeader:len(ip)-len(content)]) {
 		return opened{}, false
 	}
 	return opened{ip[9], content, binary.BigEndian.Uint16(ip[6:])&0x3fff == 0, unix.VIRTIO_NET_HDR_GSO_TCPV4}, true
+}
+
+// routed says that the sender chose who is to forward a packet, or that its options are none.
+func routed(options []byte) bool {
+	const end, nothing, loose, strict = 0, 1, 131, 137
+	for len(options) > 0 && options[0] != end {
+		length := 1
+		if options[0] != nothing {
+			if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) || options[0] == loose || options[0] == strict {
+				return true
+			}
+			length = int(options[1])
+		}
+		options = options[length:]
+	}
+	return false
 }
 
 // open6 takes no extension header but that of a fragment, which is alone: others are orders to those on the way (hop-by-hop, routing,
