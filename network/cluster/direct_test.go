@@ -112,12 +112,8 @@ func TestKeysOfADirectLaneKeepOutNoOtherHome(t *testing.T) {
 	o := allowing()
 	// The first home says of east that it has the key of the second one's gateway.
 	o.Links[0].Spec.Transit[0].Gateways[0].Keys = []string{"I" + key[1:]}
-	second := o.Links[0].DeepCopy()
-	second.Namespace, second.Spec.Transit, second.Spec.Gateways = keys.TenantPrefix+"i", nil, keyed(second.Spec.Gateways, "I")
+	second := joinedBySecond(o, "10.10.0.0/16")
 	o.Links = append(o.Links, second)
-	other := o.Homes["h"].DeepCopy()
-	other.Name, other.Spec.Network.PodCIDRs, other.Spec.Network.TransitPodCIDRs = "i", []string{"10.10.0.0/16"}, nil
-	o.Homes["i"] = other
 	s, verdicts := Make(o)
 	require.Len(t, s.Remotes, 2)
 	assert.True(t, verdicts[KeyOf(second)].Accepted)

@@ -197,15 +197,21 @@ func TestAClusterBehindHomeThatCannotBeDisturbsNoOther(t *testing.T) {
 	}
 }
 
+// joinedBySecond has another home cluster, i, of other gateways and ranges be let in, and returns its link.
+func joinedBySecond(o Observation, podCIDR string) *networkv1alpha1.NetworkLink {
+	second := o.Links[0].DeepCopy()
+	second.Namespace, second.Spec.Transit, second.Spec.Gateways = keys.TenantPrefix+"i", nil, keyed(second.Spec.Gateways, "I")
+	other := o.Homes["h"].DeepCopy()
+	other.Name, other.Spec.Network.PodCIDRs, other.Spec.Network.TransitPodCIDRs = "i", []string{podCIDR}, nil
+	o.Homes["i"] = other
+	return second
+}
+
 // TestAClusterBehindAHomeKeepsOutNoOtherHome has the older home say that the ranges of the other one are behind it.
 func TestAClusterBehindAHomeKeepsOutNoOtherHome(t *testing.T) {
 	o := announced("10.0.0.0/8")
-	second := o.Links[0].DeepCopy()
-	second.Namespace, second.Spec.Transit, second.Spec.Gateways = keys.TenantPrefix+"i", nil, keyed(second.Spec.Gateways, "I")
+	second := joinedBySecond(o, "10.4.0.0/16")
 	o.Links = append(o.Links, second)
-	other := o.Homes["h"].DeepCopy()
-	other.Name, other.Spec.Network.PodCIDRs, other.Spec.Network.TransitPodCIDRs = "i", []string{"10.4.0.0/16"}, nil
-	o.Homes["i"] = other
 	s, verdicts := Make(o)
 	require.Len(t, s.Remotes, 2)
 	assert.True(t, verdicts[KeyOf(second)].Accepted)

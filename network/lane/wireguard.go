@@ -229,12 +229,8 @@ func (w *wireGuard) set(config wireGuardConfig, at time.Time) (err error) {
 		w.close()
 		return fmt.Errorf("find WireGuard at link %s: %w", w.name, err)
 	}
-	if w.private == (WireGuardPrivateKey{}) { // the program has just begun: a link that is there may carry packets by a key from before
-		w.private = WireGuardPrivateKey(has.PrivateKey)
-	}
-	if w.private == (WireGuardPrivateKey{}) {
-		w.private = kept
-	}
+	// A program that has just begun has none: the link, if it is there, may carry packets by a key from before.
+	w.private = cmp.Or(w.private, WireGuardPrivateKey(has.PrivateKey), kept)
 	if w.next = kept; kept == w.private {
 		w.next = WireGuardPrivateKey{}
 	}

@@ -1,3 +1,6 @@
+// This file takes the steps that were decided for a claim, but for those that have a file of their own: sync.go, heal.go,
+// remove.go, standin.go, readevents.go, report.go. It is long because it is a list of steps.
+
 package claims
 
 import (
@@ -28,9 +31,6 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 )
-
-// This file takes the steps that were decided for a claim, but for those that have a file of their own: sync.go, heal.go,
-// remove.go, standin.go, readevents.go, report.go. It is long because it is a list of steps.
 
 const (
 	// stepTimeout bounds all requests of one step.

@@ -12,18 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
+	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
-// This file removes what points that home does not know have left at the source of a replica: home was restored from a backup of before
-// they began, or a request came late. Nothing of it is of use, and it takes the room of a whole volume. It is looked for once in the life
-// of a process, when the first point of a replica is over: the record was just written, so no other process makes one.
+// This file finds what points that home does not know have left, and removes what of it is at the source of a replica: home was restored
+// from a backup of before they began, or a request came late. Nothing of it is of use, and it takes the room of a whole volume. It is looked
+// for once in the life of a process, when the first point of a replica is over: the record was just written, so no other process makes one.
 
 // clearSource does that after a point that is over. What fails is tried after the next one.
 func (c *Controller) clearSource(ctx context.Context, w *activeReplica, over *record.Record) {
@@ -105,4 +107,36 @@ func (c *Controller) dropLeftovers(ctx context.Context, at site.Site, r *record.
 func isOfAPoint(object metav1.Object, r *record.Record) bool {
 	number, ok := strings.CutPrefix(object.GetName(), fmt.Sprintf("replica-%s-", r.UID))
 	return ok && number != "" && number[0] >= '0' && number[0] <= '9' && object.GetDeletionTimestamp() == nil
+}
+
+// mostStrays is how many movers are returned that no point has: those that are left are found when these have gone.
+const mostStrays = 16
+
+// moversIn returns the movers of a replica in a namespace; while it makes no point none should be there.
+func (c *Controller) moversIn(ctx context.Context, at site.Site, r *record.Record, namespace string) (found []decide.Stray, err error) {
+	note := func(mover metav1.Object) {
+		// Users of a remote namespace may write labels, too.
+		if strings.HasPrefix(mover.GetName(), fmt.Sprintf("replica-%s-", r.UID)) && len(found) < mostStrays {
+			found = append(found, decide.Stray{Name: mover.GetName(), Leaving: mover.GetDeletionTimestamp() != nil})
+		}
+	}
+	of := metav1.ListOptions{LabelSelector: fmt.Sprintf("%s=%s,%s=%s", keys.MoveOf, r.UID, keys.HomeID, c.Place.HomeID)}
+	switch {
+	case at.Home:
+		err = site.EachPage(ctx, of, at.Client.CoreV1().Pods(namespace).List, func(page *corev1.PodList) {
+			for i := range page.Items {
+				note(&page.Items[i])
+			}
+		})
+	case at.Remote != nil:
+		err = site.EachPage(ctx, of, at.Remote.ShadowPods(namespace).List, func(page *remotev1alpha1.ShadowPodList) {
+			for i := range page.Items {
+				note(&page.Items[i])
+			}
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list movers in namespace %s: %w", namespace, err)
+	}
+	return found, nil
 }

@@ -61,7 +61,7 @@ type Observation struct {
 	// Left is what was seen of one of the points in Record.Left, as an observation of that: of one whose cluster can be asked or is gone, if
 	// there is any; nil: there are none.
 	Left *Observation
-	// Strays are movers at the standby while no point is made; see strays.go.
+	// Strays are movers at the standby while no point is made; see left.go.
 	Strays []Stray
 	// Hold is what this process knows of the freeze of the point, and Users are the pods that may write to its claims, if it has one.
 	Hold  Hold

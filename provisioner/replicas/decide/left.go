@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
@@ -9,7 +10,7 @@ import (
 // This file has what becomes of a point whose source is lost while the data of its claim is elsewhere by now, as after a failover to
 // another copy. What it has left in the lost cluster is a snapshot, a claim that was made of it, and a mover that reads that and reaches
 // nobody: the one that it sent to has ended, and keys are of one point. So the next point need not wait until all that is removed. It is
-// written down, and goes when the cluster is back.
+// written down, and goes when the cluster is back. And it has what points that home does not know have left at the standby.
 
 // mostLeft limits how many such points are remembered, with several lost clusters one each.
 const mostLeft = 4
@@ -43,4 +44,25 @@ func cleanLeft(o Observation) (Step, bool) {
 	default:
 		return step, true
 	}
+}
+
+// Stray is a mover at the standby that no point has, and that none is begun beside: home was restored from a backup of before it was made,
+// or a request to make it came late. It may write to a head, or keep that on a node, and the head cannot go before it.
+type Stray struct {
+	Name    string
+	Leaving bool
+}
+
+// dropStrays is the step by which they end; false if there are none.
+func dropStrays(o Observation) (Step, bool) {
+	for _, stray := range o.Strays {
+		if !stray.Leaving {
+			return Step{Action: DropStray{stray.Name}}, true
+		}
+	}
+	if len(o.Strays) == 0 {
+		return Step{}, false
+	}
+	return Step{Reason: Waiting, After: seldom, Say: fmt.Sprintf("waiting until mover %s/%s at the standby has ended, which is of a point "+
+		"that home does not know, as after it was restored from a backup: see its pod there", o.Record.Head.Namespace, o.Strays[0].Name)}, true
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -194,4 +195,25 @@ func TestWhatAPointHasLeftGoesWhenItsClusterIsBack(t *testing.T) {
 	assert.Nil(t, step.Action)
 	assert.Equal(t, decide.BeingRemoved, step.Reason)
 	assert.Contains(t, step.Say, "delete its RemoteCluster if it is gone for good")
+}
+
+func TestMoversThatNoPointHasEndBeforeTheNextPointBeginsAndTheHeadGoes(t *testing.T) {
+	for name, deleted := range map[string]*metav1.Time{"the next point is due": nil, "the replica was deleted": {Time: noon}} {
+		t.Run(name, func(t *testing.T) {
+			o := observation(0)
+			o.Now, o.Replica.DeletionTimestamp, o.Claims[0].Head = noon.Add(time.Hour), deleted, head("h1")
+			o.Strays = []decide.Stray{{Name: "a", Leaving: true}, {Name: "b"}}
+			assert.Equal(t, decide.DropStray{Name: "b"}, decide.Next(o).Action)
+			o.Strays[1].Leaving = true
+			step := decide.Next(o)
+			assert.Nil(t, step.Action)
+			assert.Contains(t, step.Say, "waiting until mover shop/a at the standby has ended")
+			assert.Equal(t, deleted != nil, step.Reason == decide.BeingRemoved)
+			o.Strays = nil
+			assert.NotNil(t, decide.Next(o).Action)
+		})
+	}
+	o := observation(1) // whose next point is not due
+	o.Strays, o.Replica.Spec.Paused = []decide.Stray{{Name: "a"}}, true
+	assert.Equal(t, decide.DropStray{Name: "a"}, decide.Next(o).Action, "it may write")
 }
