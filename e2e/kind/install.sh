@@ -128,7 +128,7 @@ for cluster in "${clusters[@]}"; do
 done
 
 # The nodes route the pods of the other cluster to its node, where these have addresses of their own.
-network=(--pod-network None)
+network=(--pod-network Isolated)
 [[ -n ${LODESTONE_FABRIC-} ]] || for pair in "home west" "west home"; do
   read -r from to <<<"$pair"
   docker exec "$from-control-plane" ip route replace "$(pod_range "$to" "$to-control-plane")" via "$(address "$to-control-plane")"

@@ -115,7 +115,7 @@ func gateways(t *testing.T) {
 	}
 	before := "Routed"
 	if fabricAlone() {
-		before = "None"
+		before = "Isolated"
 	}
 	t.Cleanup(func() { joined(t, before) })
 }
