@@ -25,7 +25,8 @@ import (
 
 // This file finds what points that home does not know have left, and removes what of it is at the source of a replica: home was restored
 // from a backup of before they began, or a request came late. Nothing of it is of use, and it takes the room of a whole volume. It is
-// looked for once in the life of a process, when the first point of a replica is over: the record was just written, so no other process makes one.
+// looked for once in the life of a process, when the first point of a replica is over: the record was just written, so no other process
+// makes one.
 
 // clearSource does that after a point that is over. What fails is tried after the next one.
 func (c *Controller) clearSource(ctx context.Context, w *activeReplica, over *record.Record) {
