@@ -90,7 +90,6 @@ func TestFailuresOfAnExpansionAreToldAndOvercome(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, r.driver().Heal("ControllerExpandVolume")) })
 			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			c.requireFailure(t, "a cable is broken")
-			require.NoError(t, r.driver().Heal("ControllerExpandVolume"))
 			require.NoError(t, r.driver().FailNext("ControllerExpandVolume",
 				sidecars.Fault{Code: "UNAVAILABLE"}, sidecars.Fault{Code: "DEADLINE_EXCEEDED", Done: true}))
 			c.requireGrown(t, r.driver(), 2)

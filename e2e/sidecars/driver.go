@@ -228,14 +228,14 @@ type Fault struct {
 func (d *Driver) Fail(method string, fault Fault) error { return d.order(method, fault) }
 
 // FailNext has the next calls of a method fail, each as one of the faults says,
-// in that order.
+// in that order. It ends what Fail has ordered, with no call between that succeeds.
 func (d *Driver) FailNext(method string, faults ...Fault) error {
 	for i, fault := range faults {
 		if err := d.order(fmt.Sprintf("%s.%03d", method, i), fault); err != nil {
 			return err
 		}
 	}
-	return nil
+	return d.takeBack(method, nil)
 }
 
 // Heal takes back all that was ordered for a method.
@@ -244,6 +244,10 @@ func (d *Driver) Heal(method string) error {
 	if err != nil {
 		return err
 	}
+	return d.takeBack(method, once)
+}
+
+func (d *Driver) takeBack(method string, once []string) error {
 	for _, path := range append(once, filepath.Join(d.faults(), method)) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("take back the failures of %s: %w", method, err)

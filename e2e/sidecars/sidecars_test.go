@@ -21,6 +21,7 @@ func TestOrderedFailuresAreFilesThatTheDriverReads(t *testing.T) {
 		return names
 	}
 	require.NoError(t, d.Fail("DeleteVolume", Fault{Code: "INTERNAL", Done: true}))
+	require.NoError(t, d.Fail("CreateVolume", Fault{Code: "UNKNOWN"}))
 	require.NoError(t, d.FailNext("CreateVolume", Fault{Code: "ABORTED"}, Fault{Delay: "1s"}))
 	assert.Equal(t, []string{"CreateVolume.000", "CreateVolume.001", "DeleteVolume"}, ordered())
 	content, err := os.ReadFile(filepath.Join(d.faults(), "DeleteVolume"))
