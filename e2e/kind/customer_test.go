@@ -51,12 +51,13 @@ spec:
       done
 `
 
-// applyExample applies a file of deploy/examples in a namespace of home, and the manifest of a customer with it.
-func applyExample(t *testing.T, namespace, file, customer string) {
+// applyExample applies a file of deploy/examples in a namespace of home, and the manifest of a customer with it. Of other words, by
+// twos, the second one takes the place of the first.
+func applyExample(t *testing.T, namespace, file, customer string, words ...string) {
 	t.Helper()
 	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", file))
 	require.NoError(t, err)
-	_, err = home.try(t.Context(), string(example)+"---\n"+customer, "apply", "--validate=strict", "-n", namespace, "-f", "-")
+	_, err = home.try(t.Context(), strings.NewReplacer(words...).Replace(string(example))+"---\n"+customer, "apply", "--validate=strict", "-n", namespace, "-f", "-")
 	require.NoError(t, err)
 }
 

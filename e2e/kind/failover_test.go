@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // diskClaim is a claim of 512 MiB, and more of its spec, as lines of YAML with their indentation (2).
@@ -71,20 +72,8 @@ func TestADatabaseFailsOverWhenWestIsLostAndGoesBack(t *testing.T) {
 		t.Skip("it takes minutes in which west is paused: set E2E_LONG")
 	}
 	shop := namespace(t)
-	home.apply(t, fmt.Sprintf(diskClaim, shop, "pg", diskClass, ""))
-	first := strings.Replace(postgresPod, "kubernetes.io/hostname: home-control-plane", "lodestone.dev/cluster: west", 1)
-	home.apply(t, fmt.Sprintf(first, shop, "first")+fmt.Sprintf(postgres, image, "pg", "/data/pg"))
-	deletePod(t, readyPod(t, shop, "first"))
-	home.apply(t, deployed(shop)+"---\n"+fmt.Sprintf(customers, shop, image))
-	readyPod(t, shop, "customer")
-	awaitRows(t, shop, 20)
-	lost := volumeOf(t, shop, "pg")
-	require.Equal(t, west, lost.in)
-
-	began := time.Now()
-	succeed(t, "replicate", "pg", "-n", shop, "--to", "home", "--rpo", "30s", "--wait")
-	t.Logf("the first version was sealed after %s", time.Since(began).Round(time.Second))
-	awaitVersion(t, shop)
+	lost := sellsInWest(t, shop)
+	replicate(t, shop, "pg")
 
 	t.Log("A drill: the database starts with the copy, while the customer and the points go on.")
 	succeed(t, "failover", "pg", "-n", shop, "--test")
@@ -96,20 +85,15 @@ func TestADatabaseFailsOverWhenWestIsLostAndGoesBack(t *testing.T) {
 	t.Logf("the drill has the first %d of %d rows", has, len(all))
 	home.kubectl(t, "delete", "pod", "drill", "-n", shop)
 	home.kubectl(t, "delete", "pvc", "pg-drill", "-n", shop)
-	awaitVersion(t, shop)
+	awaitVersion(t, shop, "pg")
 	awaitRows(t, shop, 20)
 
 	t.Log("West is lost.")
-	require.NoError(t, west.container(t.Context(), "pause"))
-	t.Cleanup(func() { _ = west.container(context.Background(), "unpause") })
-	eventually(t, "home has noticed it", func(c *assert.CollectT) {
-		said := home.kubectl(t, "get", "remotecluster", "west", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-		assert.NotEqual(c, "True", said)
-	})
+	loseWest(t)
 	before := confirmedRows(t, shop)
 	said, code := lodestone(t, "failover", "pg", "-n", shop, "--yes")
 	require.NotZero(t, code, "without a fence that is declared nothing is to fail over while west does not answer: %s", said)
-	began = time.Now()
+	began := time.Now()
 	succeed(t, "failover", "pg", "-n", shop, "--fence", "Declared", "--yes")
 	awaitRows(t, shop, 20)
 	over := volumeOf(t, shop, "pg")
@@ -123,14 +107,7 @@ func TestADatabaseFailsOverWhenWestIsLostAndGoesBack(t *testing.T) {
 
 	t.Log("West is back: its pod ends, and what it had written is kept.")
 	require.NoError(t, west.container(t.Context(), "unpause"))
-	eventually(t, "the pod in west is ended", func(c *assert.CollectT) {
-		pods, err := west.client.CoreV1().Pods(shop).List(t.Context(), metav1.ListOptions{LabelSelector: "app=pg"})
-		require.NoError(c, err)
-		assert.Empty(c, pods.Items)
-	})
-	eventually(t, "the failover says how to go back", func(c *assert.CollectT) {
-		assert.Contains(c, succeed(t, "move", "status", "pg", "-n", shop), "kubectl lodestone failback")
-	})
+	awaitEnded(t, shop, "pg", "app=pg")
 	awaitRows(t, shop, 20)
 
 	began = time.Now()
@@ -146,7 +123,138 @@ func TestADatabaseFailsOverWhenWestIsLostAndGoesBack(t *testing.T) {
 		}
 	}
 
-	t.Log("What was confirmed in west behind the version is in the snapshot that was taken before the way back.")
+	requireInSnapshot(t, shop, diverged)
+	finalize(t, shop)
+	succeed(t, "replicate", "delete", "pg", "-n", shop, "--yes")
+}
+
+// TestWestReturnsAtEachStepOfAFailover: west answers again while claim pg, which was in west, fails over to home. The failover ends all
+// the same, one database is left, and what only that in west had is kept.
+func TestWestReturnsAtEachStepOfAFailover(t *testing.T) {
+	if !thorough() {
+		t.Skip("it takes minutes in which west is paused: set E2E_LONG")
+	}
+	shop := namespace(t)
+	lost := sellsInWest(t, shop)
+	replicate(t, shop, "pg")
+	steps := []v1alpha1.MovePhase{v1alpha1.MovePrepare, v1alpha1.MoveProvision, v1alpha1.MoveQuiesce, v1alpha1.MoveFence, v1alpha1.MoveCommit,
+		v1alpha1.MoveResume, v1alpha1.MoveRetain}
+	met := map[v1alpha1.MovePhase]bool{}
+	var without []confirmed // rows that are in no version that was taken
+	for i, step := range steps {
+		awaitVersion(t, shop, "pg")
+		awaitRows(t, shop, 20)
+		unpause := loseWest(t)
+		over := move(t, shop, "pg", keys.Home, func(spec *v1alpha1.VolumeMoveSpec) {
+			spec.KeepSourceFor, spec.Failover = nil, &v1alpha1.MoveFailover{Replica: "pg-home", Fence: v1alpha1.FenceDeclared}
+		})
+		at := reaches(t, over, steps[i:]...).Status.Phase
+		unpause()
+		met[at] = true
+		require.Equal(t, v1alpha1.MoveRetain, reaches(t, over, v1alpha1.MoveRetain).Status.Phase)
+		awaitRows(t, shop, 20)
+		require.Equal(t, home, volumeOf(t, shop, "pg").in)
+		awaitEnded(t, shop, "pg", "app=pg")
+		known := slices.DeleteFunc(confirmedRows(t, shop), func(c confirmed) bool { return slices.Contains(without, c) })
+		alone := missing(t, known, rowsOf(t, home, shop, podOf(t, shop)))
+		t.Logf("west was to be back in phase %s, and was in %s, with %d of %d rows alone: %s", step, at, len(alone), len(known),
+			spans(reaches(t, over, v1alpha1.MoveRetain)))
+		succeed(t, "failback", "pg", "-n", shop, "--keep-source-for", "0s")
+		awaitRows(t, shop, 20)
+		require.Equal(t, lost.directory, volumeOf(t, shop, "pg").directory)
+		requireInSnapshot(t, shop, alone)
+		without = append(without, alone...)
+		finalize(t, shop)
+	}
+	for _, step := range steps[1:] {
+		assert.True(t, met[step], "west never returned in phase %s", step)
+	}
+	succeed(t, "replicate", "delete", "pg", "-n", shop, "--yes")
+}
+
+// missing are those of confirmed rows that a database does not have, which were confirmed one after the other.
+func missing(t *testing.T, rows []confirmed, have map[int]bool) []confirmed {
+	t.Helper()
+	there := func(c confirmed) bool { return have[c.row] }
+	begin := slices.IndexFunc(rows, func(c confirmed) bool { return !there(c) })
+	if begin < 0 {
+		return nil
+	}
+	end := len(rows)
+	for end > begin && there(rows[end-1]) {
+		end--
+	}
+	require.False(t, slices.ContainsFunc(rows[begin:end], there), "of rows %d to %d some are there", rows[begin].row, rows[end-1].row)
+	return rows[begin:end]
+}
+
+// sellsInWest has a customer write to PostgreSQL in west, and returns the volume of its claim pg.
+func sellsInWest(t *testing.T, shop string) *volume {
+	t.Helper()
+	home.apply(t, fmt.Sprintf(diskClaim, shop, "pg", diskClass, ""))
+	first := strings.Replace(postgresPod, "kubernetes.io/hostname: home-control-plane", "lodestone.dev/cluster: west", 1)
+	home.apply(t, fmt.Sprintf(first, shop, "first")+fmt.Sprintf(postgres, image, "pg", "/data/pg"))
+	deletePod(t, readyPod(t, shop, "first"))
+	home.apply(t, deployed(shop)+"---\n"+fmt.Sprintf(customers, shop, image))
+	readyPod(t, shop, "customer")
+	awaitRows(t, shop, 20)
+	found := volumeOf(t, shop, "pg")
+	require.Equal(t, west, found.in)
+	return found
+}
+
+// replicate has a copy of a claim of west kept at home, and waits for its second version.
+func replicate(t *testing.T, namespace, claim string) {
+	t.Helper()
+	began := time.Now()
+	succeed(t, "replicate", claim, "-n", namespace, "--to", "home", "--rpo", "30s", "--wait")
+	t.Logf("the first version was sealed after %s", time.Since(began).Round(time.Second))
+	awaitVersion(t, namespace, claim)
+}
+
+// awaitVersion waits until a version of a claim is sealed at home that is of a later moment than now.
+func awaitVersion(t *testing.T, namespace, claim string) {
+	t.Helper()
+	now := metav1.Now()
+	eventually(t, "a later version is sealed", func(c *assert.CollectT) {
+		var replica v1alpha1.VolumeReplica
+		said := home.kubectl(t, "get", "volumereplica", claim+"-home", "-n", namespace, "-o", "json")
+		require.NoError(c, json.Unmarshal([]byte(said), &replica))
+		require.Len(c, replica.Status.Standbys, 1)
+		versions := replica.Status.Standbys[0].Versions
+		require.NotEmpty(c, versions)
+		assert.True(c, slices.ContainsFunc(versions, func(v v1alpha1.ReplicaVersion) bool { return now.Before(&v.Cut) }), "%+v", replica.Status)
+	})
+}
+
+// loseWest stops all of west until the returned function is called, and waits until home has noticed it.
+func loseWest(t *testing.T) (unpause func()) {
+	t.Helper()
+	require.NoError(t, west.container(t.Context(), "pause"))
+	t.Cleanup(func() { _ = west.container(context.Background(), "unpause") })
+	eventually(t, "home has noticed it", func(c *assert.CollectT) {
+		said := home.kubectl(t, "get", "remotecluster", "west", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		assert.NotEqual(c, "True", said)
+	})
+	return func() { require.NoError(t, west.container(t.Context(), "unpause")) }
+}
+
+// awaitEnded waits until west, which is back, has ended the pods that a selector names, and home says how to go back.
+func awaitEnded(t *testing.T, namespace, claim, selector string) {
+	t.Helper()
+	eventually(t, "the pod in west is ended", func(c *assert.CollectT) {
+		pods, err := west.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		require.NoError(c, err)
+		assert.Empty(c, pods.Items)
+	})
+	eventually(t, "the failover says how to go back", func(c *assert.CollectT) {
+		assert.Contains(c, succeed(t, "move", "status", claim, "-n", namespace), "kubectl lodestone failback")
+	})
+}
+
+// requireInSnapshot checks that west has kept what its volume of claim pg had before the way back, with these rows.
+func requireInSnapshot(t *testing.T, shop string, rows []confirmed) {
+	t.Helper()
 	snapshot := strings.Fields(west.kubectl(t, "get", "volumesnapshots", "-n", shop, "-l", "lodestone.dev/move", "-o",
 		"jsonpath={.items[*].metadata.name}"))
 	require.Len(t, snapshot, 1)
@@ -154,18 +262,22 @@ func TestADatabaseFailsOverWhenWestIsLostAndGoesBack(t *testing.T) {
 		"  dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: "+snapshot[0]+"}\n")+
 		apart(shop, "diverged")+fmt.Sprintf(postgres, image, "diverged", "/data/pg"))
 	west.kubectl(t, "wait", "pod", "diverged", "-n", shop, "--for=condition=Ready", "--timeout=180s")
-	behind := rowsOf(t, west, shop, "diverged")
-	for _, c := range diverged {
-		require.True(t, behind[c.row], "row %d was confirmed in west and is lost", c.row)
+	have := rowsOf(t, west, shop, "diverged")
+	for _, c := range rows {
+		require.True(t, have[c.row], "row %d was confirmed in west and is lost", c.row)
 	}
-	t.Logf("all of the %d rows behind the version are in it", len(diverged))
+	t.Logf("all of the %d rows that west had alone are in its snapshot", len(rows))
 	west.kubectl(t, "delete", "pod", "diverged", "-n", shop)
 	west.kubectl(t, "delete", "pvc", "diverged", "-n", shop)
+}
+
+// finalize gives up what a failover of claim pg has left in west.
+func finalize(t *testing.T, shop string) {
+	t.Helper()
 	succeed(t, "move", "finalize", "pg", "-n", shop)
-	eventually(t, "that snapshot goes", func(c *assert.CollectT) {
+	eventually(t, "the snapshot in west goes", func(c *assert.CollectT) {
 		assert.Empty(c, west.kubectl(t, "get", "volumesnapshots", "-n", shop, "-l", "lodestone.dev/move", "-o", "name"))
 	})
-	succeed(t, "replicate", "delete", "pg", "-n", shop, "--yes")
 }
 
 // apart is a pod of PostgreSQL on some node, without the rest of its spec, which no Service leads to.
@@ -190,18 +302,4 @@ func podOf(t *testing.T, namespace string) string {
 		require.NotEmpty(c, name)
 	})
 	return name
-}
-
-// awaitVersion waits until a version of pg is sealed that is of a later moment than now.
-func awaitVersion(t *testing.T, namespace string) {
-	t.Helper()
-	now := metav1.Now()
-	eventually(t, "a later version is sealed", func(c *assert.CollectT) {
-		var replica v1alpha1.VolumeReplica
-		require.NoError(c, json.Unmarshal([]byte(home.kubectl(t, "get", "volumereplica", "pg-home", "-n", namespace, "-o", "json")), &replica))
-		require.Len(c, replica.Status.Standbys, 1)
-		versions := replica.Status.Standbys[0].Versions
-		require.NotEmpty(c, versions)
-		assert.True(c, slices.ContainsFunc(versions, func(v v1alpha1.ReplicaVersion) bool { return now.Before(&v.Cut) }), "%+v", replica.Status)
-	})
 }

@@ -81,23 +81,30 @@ func (g galera) requireRows(t *testing.T) {
 	t.Helper()
 	confirmed := confirmedRows(t, g.namespace)
 	for _, replica := range replicas {
-		var said string
-		eventually(t, replica+" has caught up", func(c *assert.CollectT) {
-			var err error
-			said, err = g.ask(t.Context(), replica, "SET wsrep_sync_wait=1; SELECT n FROM orders")
-			require.NoError(c, err)
-		})
-		have := map[int]bool{}
-		for line := range strings.Lines(said) {
-			n, err := strconv.Atoi(strings.TrimSpace(line))
-			require.NoError(t, err)
-			have[n] = true
-		}
+		have := g.rowsOf(t, replica)
 		for _, c := range confirmed {
 			require.True(t, have[c.row], "row %d was confirmed and is not on %s", c.row, replica)
 		}
 	}
 	t.Logf("all of %d confirmed rows are on each replica", len(confirmed))
+}
+
+// rowsOf are the numbers of the rows that a replica has, once it has caught up.
+func (g galera) rowsOf(t *testing.T, replica string) map[int]bool {
+	t.Helper()
+	var said string
+	eventually(t, replica+" has caught up", func(c *assert.CollectT) {
+		var err error
+		said, err = g.ask(t.Context(), replica, "SET wsrep_sync_wait=1; SELECT n FROM orders")
+		require.NoError(c, err)
+	})
+	have := map[int]bool{}
+	for line := range strings.Lines(said) {
+		n, err := strconv.Atoi(strings.TrimSpace(line))
+		require.NoError(t, err)
+		have[n] = true
+	}
+	return have
 }
 
 // during does something while the customer of a namespace writes, who has to go on afterwards, and logs how long he waited for a row at
