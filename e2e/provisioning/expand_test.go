@@ -86,30 +86,25 @@ func TestClaimRecoversFromAnExpansionThatFailedInTheRemoteCluster(t *testing.T) 
 }
 
 func TestRequestForMoreIsRefusedWhereTheRealClassDoesNotAllowIt(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			fixed := route.storage().Class("fixed-"+namespace, storagev1.VolumeBindingImmediate)
-			fixed.AllowVolumeExpansion = nil
-			makeClass(t, route.cluster(), fixed)
-			claimAndPod(t, namespace, newClass(t, with(keys.LocalClass, fixed.Name, keys.RemoteClass, fixed.Name)), route.place)
-			eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "data").Annotations[keys.FixedSize] != "" }, func() string {
-				return "the claim does not say that it keeps its size"
-			})
-			err := patchSize(t, bed.Home, namespace, "data", "2Gi")
-			require.ErrorContains(t, err, "the volume keeps its size: real storage class \""+fixed.Name+"\"")
-			require.ErrorContains(t, err, "does not allow expansion")
-
-			must.Patch(t, route.cluster().Client().StorageV1().StorageClasses(), fixed.Name, types.MergePatchType,
-				[]byte(`{"allowVolumeExpansion":true}`))
-			eventually(t, func() bool { return patchSize(t, bed.Home, namespace, "data", "2Gi") == nil }, func() string {
-				return "the claim must not ask for more"
-			})
-			reaches(t, bed.Home, namespace, "data", "2Gi", "2Gi", "2Gi")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		fixed := route.storage().Class("fixed-"+namespace, storagev1.VolumeBindingImmediate)
+		fixed.AllowVolumeExpansion = nil
+		makeClass(t, route.cluster(), fixed)
+		claimAndPod(t, namespace, newClass(t, with(keys.LocalClass, fixed.Name, keys.RemoteClass, fixed.Name)), route.place)
+		eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "data").Annotations[keys.FixedSize] != "" }, func() string {
+			return "the claim does not say that it keeps its size"
 		})
-	}
+		err := patchSize(t, bed.Home, namespace, "data", "2Gi")
+		require.ErrorContains(t, err, "the volume keeps its size: real storage class \""+fixed.Name+"\"")
+		require.ErrorContains(t, err, "does not allow expansion")
+
+		must.Patch(t, route.cluster().Client().StorageV1().StorageClasses(), fixed.Name, types.MergePatchType,
+			[]byte(`{"allowVolumeExpansion":true}`))
+		eventually(t, func() bool { return patchSize(t, bed.Home, namespace, "data", "2Gi") == nil }, func() string {
+			return "the claim must not ask for more"
+		})
+		reaches(t, bed.Home, namespace, "data", "2Gi", "2Gi", "2Gi")
+	})
 }
 
 // TestClaimSaysWhyItsRealClassDoesNotExpandIt asks in the moment before the claim
@@ -374,24 +369,19 @@ func attributesClass(t *testing.T, driver string, clusters ...*testbed.Cluster) 
 }
 
 func TestAttributesClassGoesToTheBackingClaim(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			name := attributesClass(t, route.storage().Name(), route.cluster())
-			claim := fabric.NewClaim(namespace, "data", newClass(t))
-			claim.Spec.VolumeAttributesClassName = &name
-			bed.CreateClaim(t, claim)
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			bed.AwaitRunning(t, namespace, "db")
-			have, virtual := awaitBound(t, bed.Home, namespace, "data")
-			b := backingOf(t, virtual)
-			assert.Equal(t, name, ptr.Deref(b.Spec.VolumeAttributesClassName, ""))
-			assert.Equal(t, name, ptr.Deref(virtual.Spec.VolumeAttributesClassName, ""))
-			assert.Equal(t, name, ptr.Deref(have.Status.CurrentVolumeAttributesClassName, ""))
-		})
-	}
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		name := attributesClass(t, route.storage().Name(), route.cluster())
+		claim := fabric.NewClaim(namespace, "data", newClass(t))
+		claim.Spec.VolumeAttributesClassName = &name
+		bed.CreateClaim(t, claim)
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		bed.AwaitRunning(t, namespace, "db")
+		have, virtual := awaitBound(t, bed.Home, namespace, "data")
+		b := backingOf(t, virtual)
+		assert.Equal(t, name, ptr.Deref(b.Spec.VolumeAttributesClassName, ""))
+		assert.Equal(t, name, ptr.Deref(virtual.Spec.VolumeAttributesClassName, ""))
+		assert.Equal(t, name, ptr.Deref(have.Status.CurrentVolumeAttributesClassName, ""))
+	})
 }
 
 // A place without the class that is asked for is passed over.
