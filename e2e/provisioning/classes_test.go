@@ -49,8 +49,7 @@ func TestVirtualClassChoosesTheRealClass(t *testing.T) {
 			home: fabric.HomeWait},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			claim := fabric.NewClaim(namespace, "data", newClass(t, with(row.class...)))
 			if row.wants != "" {
 				annotated(claim, keys.Class, row.wants)
@@ -90,8 +89,7 @@ func TestNamesOf253Characters(t *testing.T) {
 // TestAffinityOfTheRealVolumeIsKept uses a hand-made real volume, since few
 // provisioners name nodes by field.
 func TestAffinityOfTheRealVolumeIsKept(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	immediate := storagev1.VolumeBindingImmediate
 	class := makeClass(t, bed.Home, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "static-" + namespace}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &immediate,
@@ -129,8 +127,7 @@ func TestAffinityOfTheRealVolumeIsKept(t *testing.T) {
 }
 
 func TestClaimsThatAreNotOursAreLeftAlone(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := newClass(t)
 	createVolume(t, bed.Home, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
@@ -238,8 +235,7 @@ func TestClassThatIsDeletedOrMadeAnewChangesNoVolume(t *testing.T) {
 				anew: true},
 		} {
 			t.Run(route.name+", "+row.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				class := newClass(t, func(c *storagev1.StorageClass) { c.ReclaimPolicy = &row.before })
 				virtual, b, real := served(t, namespace, class, route.place, route.cluster())
 				t.Cleanup(func() {
@@ -301,8 +297,7 @@ func TestRealClassThatIsDeletedAndMadeAnew(t *testing.T) {
 		assert.NotEqual(t, old.UID, backingOf(t, other).UID)
 
 		removeClass(t, route.cluster(), name)
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "its class is not needed to delete a volume")
 	})
@@ -380,14 +375,12 @@ func TestWaitingClaimThatIsDeletedLeavesNothing(t *testing.T) {
 			{name: "after its class", remove: func(t *testing.T, namespace, class, _ string) {
 				t.Helper()
 				removeClass(t, bed.Home, class)
-				deletePod(t, namespace, "db")
-				deleteClaim(t, bed.Home, namespace, "data")
+				remove(t, namespace)
 			}},
 			{name: "after its real class", remove: func(t *testing.T, namespace, _, real string) {
 				t.Helper()
 				removeClass(t, route.cluster(), real)
-				deletePod(t, namespace, "db")
-				deleteClaim(t, bed.Home, namespace, "data")
+				remove(t, namespace)
 			}},
 			{name: "with its namespace", remove: func(t *testing.T, namespace, _, _ string) {
 				t.Helper()
@@ -396,8 +389,7 @@ func TestWaitingClaimThatIsDeletedLeavesNothing(t *testing.T) {
 			}},
 		} {
 			t.Run(route.name+", "+row.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				stuck := "stuck-" + namespace
 				class := newClass(t, realClass(t, route, stuck, true))
 				claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))

@@ -58,8 +58,7 @@ func TestCopyOfAClaimIsMadeWhereItsSourceIs(t *testing.T) {
 		assert.Empty(t, warnings(t, namespace))
 
 		// A copy lives longer than its source.
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 		awaitAbsent(t, "source", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 		assert.NotEqual(t, corev1.ClaimLost, claimOf(t, bed.Home, namespace, "copy").Status.Phase)
 	})
@@ -112,8 +111,7 @@ func TestCopyThatCannotBeMadeIsToldAndNeverEmpty(t *testing.T) {
 		}, reason: "InvalidClaim", says: "volumeMode Block"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			if row.place != nil {
 				claimAndPod(t, namespace, fabric.Class, row.place)
 			}
@@ -137,8 +135,7 @@ func TestCopyThatCannotBeMadeIsToldAndNeverEmpty(t *testing.T) {
 
 func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.HomeNow))
 	awaitBound(t, bed.Home, namespace, "data")
 	claim := bed.CreateClaim(t, selecting(copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data"), "home-1"))
@@ -155,8 +152,7 @@ func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
 // The source goes while the real provisioner is at work, and comes back.
 func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.AtHome)
 	claim := copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data")
 	claim = bed.CreateClaim(t, claim)
@@ -166,8 +162,7 @@ func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 		return "there is no twin"
 	})
 
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "SourceNotBound"), `claim "data"`)
 	awaitAbsent(t, "source", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 	first := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))

@@ -54,6 +54,13 @@ func onRoutes(t *testing.T, test func(t *testing.T, route route, namespace strin
 	}
 }
 
+// remove deletes pod "db" and claim "data".
+func remove(t *testing.T, namespace string) {
+	t.Helper()
+	deletePod(t, namespace, "db")
+	deleteClaim(t, bed.Home, namespace, "data")
+}
+
 // served makes a claim and a pod that runs with it, and returns the claim's
 // virtual volume, backing claim and real volume.
 func served(t *testing.T, namespace, class string, place func(*corev1.Pod) *corev1.Pod,
@@ -70,8 +77,7 @@ func served(t *testing.T, namespace, class string, place func(*corev1.Pod) *core
 func TestDeletedClaimTakesAllThatIsBehindIt(t *testing.T) {
 	onRoutes(t, func(t *testing.T, route route, namespace string) {
 		virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 
 		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 		assert.Nil(t, volumeOf(t, route.cluster(), real.Name), "the real volume goes first")
@@ -85,8 +91,7 @@ func TestVirtualVolumeStaysUntilTheRealOneIsGone(t *testing.T) {
 	onRoutes(t, func(t *testing.T, route route, namespace string) {
 		virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
 		route.storage().SetClaim(b.Namespace, b.Name, fakeprovisioner.Behavior{DeleteNever: true})
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 
 		awaitAbsent(t, "backing claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, route.cluster(), b.Namespace, b.Name) })
 		consistently(t, func() bool { return volumeOf(t, bed.Home, virtual.Name) != nil }, "the virtual volume went before the real one")
@@ -111,8 +116,7 @@ func TestDataIsNotDeletedWhileTheVolumeIsAttached(t *testing.T) {
 			},
 		})
 		t.Cleanup(func() { _ = attachments.Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 
 		assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "StillAttached"), `"home-2"`)
 		consistently(t, func() bool {
@@ -135,8 +139,7 @@ func TestVolumeThatIsDeletedBeforeItsClaimLeaksNothing(t *testing.T) {
 			return b != nil && b.DeletionTimestamp == nil
 		}, "the data was deleted while the claim uses it")
 
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 		assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
 		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
@@ -158,8 +161,7 @@ func TestDeletedNamespaceTakesItsVolumesAndEnds(t *testing.T) {
 // administrator wants its volumes kept.
 func TestRealVolumeThatItsClassRetainsCountsAsGone(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := bed.WestStorage.Class("kept-"+namespace, storagev1.VolumeBindingImmediate)
 	class.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimRetain)
 	makeClass(t, bed.West, class)
@@ -167,8 +169,7 @@ func TestRealVolumeThatItsClassRetainsCountsAsGone(t *testing.T) {
 	t.Cleanup(func() {
 		_ = bed.West.Client().CoreV1().PersistentVolumes().Delete(context.Background(), real.Name, metav1.DeleteOptions{})
 	})
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 
 	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 	assert.Nil(t, claimOf(t, bed.West, b.Namespace, b.Name))
@@ -183,11 +184,7 @@ func TestRetainedVolumeOutlivesItsClaimItsNamespaceAndItsObject(t *testing.T) {
 			name   string
 			remove func(t *testing.T, namespace string)
 		}{
-			{name: "claim deleted", remove: func(t *testing.T, namespace string) {
-				t.Helper()
-				deletePod(t, namespace, "db")
-				deleteClaim(t, bed.Home, namespace, "data")
-			}},
+			{name: "claim deleted", remove: remove},
 			{name: "namespace deleted", remove: func(t *testing.T, namespace string) {
 				t.Helper()
 				deleteNamespace(t, bed.Home, namespace)
@@ -195,8 +192,7 @@ func TestRetainedVolumeOutlivesItsClaimItsNamespaceAndItsObject(t *testing.T) {
 			}},
 		} {
 			t.Run(route.name+", "+end.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				virtual, b, real := served(t, namespace, newClass(t, retain), route.place, route.cluster())
 				removeAfter(t, route.cluster(), b.Namespace, b.Name)
 				volumes := bed.Home.Client().CoreV1().PersistentVolumes()
@@ -226,15 +222,13 @@ func isKept(t *testing.T, cluster *testbed.Cluster, storage *fakeprovisioner.Pro
 
 func TestRetainedShadowHoldsItsNameAndANewClaimGoesHome(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := newClass(t, retain)
 	virtual, b, real := served(t, namespace, class, fabric.InWest, bed.West)
 	removeAfter(t, bed.West, b.Namespace, b.Name)
 	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), virtual.Name, metav1.DeleteOptions{}) })
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
 	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))

@@ -156,8 +156,7 @@ func TestLabelsAndAnnotationsThatTheClassListsAreCarried(t *testing.T) {
 // Classes cannot be changed, but made anew.
 func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	name := newClass(t, with(keys.Carry, "team"))
 	claim := annotated(fabric.NewClaim(namespace, "data", name), "team", "a")
 	bed.CreateClaim(t, claim)
@@ -186,8 +185,7 @@ func TestAccessAndVolumeModesArePassedOn(t *testing.T) {
 			corev1.ReadOnlyMany} {
 			for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 				t.Run(route.name+" "+string(access)+" "+string(mode), func(t *testing.T) {
-					t.Parallel()
-					namespace := newNamespace(t)
+					namespace := beside(t)
 					claim := fabric.NewClaim(namespace, "data", fabric.Class)
 					claim.Spec.AccessModes, claim.Spec.VolumeMode = []corev1.PersistentVolumeAccessMode{access}, &mode
 					bed.CreateClaim(t, claim)
@@ -227,8 +225,7 @@ func TestClaimSaysWhatTheRealStorageSays(t *testing.T) {
 			reason: "BackingPending"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			real := "full-" + namespace
 			row.route.storage().SetClass(real, fakeprovisioner.Behavior{Refuse: refusal})
 			t.Cleanup(func() { row.route.storage().ResetClass(real) })
@@ -254,8 +251,7 @@ func TestClaimSaysWhatTheRealStorageSays(t *testing.T) {
 // TestMountOptionsOfARemoteVolumeAreThoseOfItsRealClass: the kubelet there mounts
 // the real volume, and nothing of that one crosses. The user is told.
 func TestMountOptionsOfARemoteVolumeAreThoseOfItsRealClass(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := bed.WestStorage.Class("real-"+namespace, storagev1.VolumeBindingImmediate)
 	class.MountOptions = []string{"noatime", "discard"}
 	makeClass(t, bed.West, class)

@@ -98,8 +98,7 @@ func metrics(t *testing.T) string {
 }
 
 func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	// kube's own protection must not be what holds it.
 	deletePod(t, namespace, "db")
@@ -128,8 +127,7 @@ func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
 }
 
 func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	deleteNamespace(t, bed.West, namespace)
 
@@ -172,8 +170,7 @@ func byHand(t *testing.T) string {
 
 func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	deletePod(t, namespace, "db")
 	awaitAbsent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, "db") })
@@ -208,8 +205,7 @@ func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 }
 
 func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
 	bed.AwaitRunning(t, namespace, "db")
 	deleteClaim(t, bed.Home, old.Namespace, old.Name)
@@ -232,8 +228,7 @@ func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
 
 func TestVolumeOfAClaimThatIsDeletedWhileItsTwinIsHealedGoesToo(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
 	deletePod(t, namespace, "db")
 	deleteClaim(t, bed.Home, old.Namespace, old.Name)

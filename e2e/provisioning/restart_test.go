@@ -281,8 +281,7 @@ func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing
 		claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
 		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
 		await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored")
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
 		undo()
@@ -318,8 +317,7 @@ func TestClaimThatIsDeletedWhileItsBackingClaimIsPendingLeavesNothing(t *testing
 			return claimOf(t, bed.West, namespace, "data")
 		}
 		eventually(t, func() bool { return pending() != nil }, func() string { return "there is no backing claim" })
-		deletePod(t, namespace, "db")
-		deleteClaim(t, bed.Home, namespace, "data")
+		remove(t, namespace)
 		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 		awaitAbsent(t, "backing claim", pending)
 	})
