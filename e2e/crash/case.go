@@ -165,7 +165,6 @@ func (c *Case) hasActed() bool {
 	return c.acted
 }
 
-// noteWait notes how long a wait for the case was.
 func (c *Case) noteWait(wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

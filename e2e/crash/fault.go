@@ -139,7 +139,6 @@ func (f Fault) info() faultInfo {
 // Known reports whether there is such a fault.
 func (f Fault) Known() bool { return f.info().says != "" }
 
-// moversRun says whether movers may run in a phase of a move.
 func moversRun(phase string) bool {
 	forward := v1alpha1.MovePhase(phase)
 	return forward == v1alpha1.MoveRollBack || !record.Before(forward, v1alpha1.MoveProvision) && record.Before(forward, v1alpha1.MoveResume)

@@ -70,7 +70,6 @@ func served(f Flow, p place) Flow {
 	return f
 }
 
-// allFlows returns the flows of all worlds.
 func allFlows() []Flow { return append(append(Flows(), agentFlows()...), moveFlows()...) }
 
 // Flows returns the flows of the provisioner and of the plugin that move nothing.

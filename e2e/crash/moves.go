@@ -453,7 +453,6 @@ func (t trip) counter() string {
 	return begin.String() + "while :; do\n" + count.String() + "sleep 0.4\ndone"
 }
 
-// deploy makes the Deployment of a case.
 func (w *World) deploy(ctx context.Context, c *Case, t trip) error {
 	pod := fabric.NewPod(c.Namespace, "", t.claims...)
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1))

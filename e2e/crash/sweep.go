@@ -443,7 +443,6 @@ func Split(o Options, one string, moves bool) ([]Part, error) {
 	return some, nil
 }
 
-// flowsOf returns the flows of some names.
 func flowsOf(names []string) (flows []Flow, err error) {
 	for _, name := range names {
 		f, wrong := FlowOf(name)

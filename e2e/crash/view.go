@@ -210,7 +210,6 @@ func (v *View) of(uid types.UID) (backings []*corev1.PersistentVolumeClaim, volu
 	return backings, volumes, reals
 }
 
-// clusterOf names the cluster of a backing claim.
 func (v *View) clusterOf(b *corev1.PersistentVolumeClaim) string {
 	if b.Namespace == fabric.Storage {
 		return keys.Home

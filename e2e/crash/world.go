@@ -305,7 +305,6 @@ const (
 	Plugin      Subject = "kubectl-lodestone"
 )
 
-// subject is the program of a flow.
 func (f *Flow) subject() Subject {
 	if f.Of == "" {
 		return Provisioner
@@ -462,7 +461,6 @@ func newClass(name string, parameters map[string]string) *storagev1.StorageClass
 	}
 }
 
-// makeClass makes a virtual class.
 func (w *World) makeClass(ctx context.Context, name string, parameters map[string]string) error {
 	if _, err := w.Bed.Home.Client().StorageV1().StorageClasses().Create(ctx, newClass(name, parameters), metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make class %s: %w", name, err)

@@ -72,8 +72,7 @@ func TestTheRealProvisionerCopiesTheVolumesOfVirtualClaims(t *testing.T) {
 	for _, r := range copyRoutes {
 		for name, size := range map[string]string{"as large as its source": "1Gi", "larger than its source": "2Gi"} {
 			t.Run(name+", "+r.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				source := r.source(t, namespace)
 				copyOf(t, namespace, r.reader(source), ofClass(namespace), sized(size))
 				bed.AwaitRunning(t, namespace, "reader")
@@ -95,8 +94,7 @@ func TestACopyIsMadeOfASourceThatHasGrown(t *testing.T) {
 	t.Parallel()
 	for _, r := range copyRoutes {
 		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			source := r.source(t, namespace)
 			requestSize(t, bed.Home, namespace, "data", "2Gi")
 			source.requireGrown(t, r.driver(), 2)
@@ -211,8 +209,7 @@ func snapshotsOf(t *testing.T, driver *sidecars.Driver, volume string) int {
 func TestASnapshotIsTakenAndRestoredInTheClusterOfItsData(t *testing.T) {
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			create(t, namespace, r.place)
 			source := awaitServed(t, namespace, r.driver())
 			write(t, r.driver(), source.volume.ID)
@@ -242,8 +239,7 @@ func TestASnapshotIsTakenAndRestoredInTheClusterOfItsData(t *testing.T) {
 func TestAClaimWaitsForItsSnapshot(t *testing.T) {
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			restore(t, namespace, "restored", "later")
 			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "restored", "SnapshotNotReady"), `VolumeSnapshot "later"`)
 			create(t, namespace, r.place)
@@ -260,8 +256,7 @@ func TestAClaimWaitsForItsSnapshot(t *testing.T) {
 // TestAForgedClusterMovesNoSnapshot has a user claim that a snapshot of home is in
 // west: the claim is refused there, and goes home.
 func TestAForgedClusterMovesNoSnapshot(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	create(t, namespace, routes[0].place)
 	source := awaitServed(t, namespace, home)
 	write(t, home, source.volume.ID)
@@ -305,8 +300,7 @@ spec:
 // virtual volume whose source is that of a real driver: its snapshot holds the data,
 // and a claim of the real class can be made from it.
 func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	create(t, namespace, routes[0].place)
 	c := awaitServed(t, namespace, home)
 	write(t, home, c.volume.ID)
@@ -327,8 +321,7 @@ func TestASnapshotOfAVirtualClaimAtHome(t *testing.T) {
 // TestACloneOfAVirtualClaimAtHome shows that external-provisioner copies a virtual
 // volume whose source is that of its own driver into a volume of the real class.
 func TestACloneOfAVirtualClaimAtHome(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	create(t, namespace, routes[0].place)
 	c := awaitServed(t, namespace, home)
 	write(t, home, c.volume.ID)
@@ -418,8 +411,7 @@ func (c *chain) makeAnew(t *testing.T) {
 // the one from before can be restored and deleted.
 func TestSnapshotsBeforeAndAfterAShadowIsMadeAnew(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	create(t, namespace, fabric.InWest)
 	c := awaitServed(t, namespace, west)
 	write(t, west, c.volume.ID)

@@ -63,19 +63,14 @@ func (c chain) requireGrown(t *testing.T, driver *sidecars.Driver, gib int64) {
 // the real resizer knows the virtual volume as one of its own driver, and the twin
 // is brought after; in a remote cluster it expands the shadow.
 func TestAClaimGrowsWithAllThatIsBehindIt(t *testing.T) {
-	t.Parallel()
-	for _, r := range routes {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			create(t, namespace, r.place)
-			c := awaitServed(t, namespace, r.driver())
-			requestSize(t, bed.Home, namespace, "data", "2Gi")
-			c.requireGrown(t, r.driver(), 2)
-			requestSize(t, bed.Home, namespace, "data", "3Gi")
-			c.requireGrown(t, r.driver(), 3)
-		})
-	}
+	onRoutes(t, func(t *testing.T, r route, namespace string) {
+		create(t, namespace, r.place)
+		c := awaitServed(t, namespace, r.driver())
+		requestSize(t, bed.Home, namespace, "data", "2Gi")
+		c.requireGrown(t, r.driver(), 2)
+		requestSize(t, bed.Home, namespace, "data", "3Gi")
+		c.requireGrown(t, r.driver(), 3)
+	})
 }
 
 // TestFailuresOfAnExpansionAreToldAndOvercome does not run in parallel: it orders
@@ -122,20 +117,15 @@ func (c chain) requireFailure(t *testing.T, words string) {
 // TestASizeThatCannotBeIsTakenBack asks for more than a node has at all, and then
 // for less.
 func TestASizeThatCannotBeIsTakenBack(t *testing.T) {
-	t.Parallel()
-	for _, r := range routes {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			create(t, namespace, r.place)
-			c := awaitServed(t, namespace, r.driver())
-			requestSize(t, bed.Home, namespace, "data", "200Gi")
-			c.requireFailure(t, "a whole node has")
-			assert.Equal(t, int64(1), c.sizesOf(t, r.driver()).claim)
-			requestSize(t, bed.Home, namespace, "data", "2Gi")
-			c.requireGrown(t, r.driver(), 2)
-		})
-	}
+	onRoutes(t, func(t *testing.T, r route, namespace string) {
+		create(t, namespace, r.place)
+		c := awaitServed(t, namespace, r.driver())
+		requestSize(t, bed.Home, namespace, "data", "200Gi")
+		c.requireFailure(t, "a whole node has")
+		assert.Equal(t, int64(1), c.sizesOf(t, r.driver()).claim)
+		requestSize(t, bed.Home, namespace, "data", "2Gi")
+		c.requireGrown(t, r.driver(), 2)
+	})
 }
 
 // TestAnExpansionOutlivesTheDriverAndItsResizer does not run in parallel: it kills
@@ -180,8 +170,7 @@ func TestARealVolumeThatAnAdministratorGrowsIsSeenAtHome(t *testing.T) {
 // TestAttributesOfAClaimReachTheDriver is about a claim of the real class itself:
 // what virtual claims are to be measured by.
 func TestAttributesOfAClaimReachTheDriver(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	slow, fast := attributes(t, home, namespace)
 	claim := fabric.NewClaim(namespace, "data", waiting)
 	claim.Spec.VolumeAttributesClassName = &slow
@@ -206,26 +195,21 @@ func TestAttributesOfAClaimReachTheDriver(t *testing.T) {
 // sidecars change the volume for the virtual claim, and the twin is brought after;
 // in a remote cluster they do so for the shadow.
 func TestAttributesOfAVirtualClaimReachTheDriver(t *testing.T) {
-	t.Parallel()
-	for _, r := range routes {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			slow, fast := attributes(t, r.driver(), namespace)
-			create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeAttributesClassName = &slow })
-			c := awaitServed(t, namespace, r.driver())
-			assert.Equal(t, "100", c.volume.Mutable["iops"])
-			requireAttributes(t, c, slow)
+	onRoutes(t, func(t *testing.T, r route, namespace string) {
+		slow, fast := attributes(t, r.driver(), namespace)
+		create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeAttributesClassName = &slow })
+		c := awaitServed(t, namespace, r.driver())
+		assert.Equal(t, "100", c.volume.Mutable["iops"])
+		requireAttributes(t, c, slow)
 
-			must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
-				`"}}`)
-			await.Until(t, "the driver has the attributes of the second class", func() bool {
-				return volumes(t, r.driver())[c.volume.ID].Mutable["iops"] == "5000"
-			},
-				func() any { return await.Events(t, bed.Home.Client(), namespace) })
-			requireAttributes(t, c, fast)
-		})
-	}
+		must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data", "-p", `{"spec":{"volumeAttributesClassName":"`+fast+
+			`"}}`)
+		await.Until(t, "the driver has the attributes of the second class", func() bool {
+			return volumes(t, r.driver())[c.volume.ID].Mutable["iops"] == "5000"
+		},
+			func() any { return await.Events(t, bed.Home.Client(), namespace) })
+		requireAttributes(t, c, fast)
+	})
 }
 
 // requireAttributes waits until all that is behind a claim says that it has the

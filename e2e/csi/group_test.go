@@ -104,8 +104,7 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 	for i, class := range []string{"together-here", "together-there"} {
 		r := routes[i]
 		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			createGroup(t, namespace, r.place, "first", "second")
 			sources := []chain{chainOf(t, namespace, "first", r.driver()), chainOf(t, namespace, "second", r.driver())}
 			for _, source := range sources {
@@ -163,8 +162,7 @@ func TestSeveralVolumesAreTakenAtOneMomentAndRestored(t *testing.T) {
 // moment is the same in both.
 func TestVolumesOfSeveralClustersAreNotTakenTogether(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	createGroup(t, namespace, fabric.AtHome, "here")
 	createGroup(t, namespace, fabric.InWest, "there")
 	askGroup(t, namespace, "kept", "together-there")

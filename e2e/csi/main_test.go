@@ -148,6 +148,24 @@ var routes = []route{
 	{name: "in the remote cluster", place: fabric.InWest, driver: func() *sidecars.Driver { return west }},
 }
 
+// onRoutes runs a test once for each route, at the same time and in namespaces of their own.
+func onRoutes(t *testing.T, test func(t *testing.T, r route, namespace string)) {
+	t.Parallel()
+	for _, r := range routes {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, r, newNamespace(t))
+		})
+	}
+}
+
+// beside has a test run beside others, in a namespace of its own.
+func beside(t *testing.T) string {
+	t.Helper()
+	t.Parallel()
+	return newNamespace(t)
+}
+
 // newNamespace makes a namespace in both clusters that home may use in west. Before it
 // goes, what is in it is deleted: with the namespace home's rights there go, too.
 func newNamespace(t *testing.T) string {

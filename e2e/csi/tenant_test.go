@@ -146,8 +146,7 @@ func (c chain) requireHealed(t *testing.T) {
 
 func TestAVolumeWhoseTwinCameBackGrowsIsCopiedAndGoesWithItsClaim(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	create(t, namespace, fabric.AtHome)
 	c := awaitServed(t, namespace, home)
 	write(t, home, c.volume.ID)
@@ -243,19 +242,14 @@ func TestTheSourceOfACopyIsDeletedWhileItIsCopied(t *testing.T) {
 
 // TestSizeAndAttributesChangeAtOnce asks for both in one write.
 func TestSizeAndAttributesChangeAtOnce(t *testing.T) {
-	t.Parallel()
-	for _, r := range routes {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			slow, fast := attributes(t, r.driver(), namespace)
-			create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeAttributesClassName = &slow })
-			c := awaitServed(t, namespace, r.driver())
-			must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data",
-				"-p", `{"spec":{"volumeAttributesClassName":"`+fast+`","resources":{"requests":{"storage":"2Gi"}}}}`)
-			c.requireGrown(t, r.driver(), 2)
-			requireAttributes(t, c, fast)
-			assert.Equal(t, "5000", volumes(t, r.driver())[c.volume.ID].Mutable["iops"])
-		})
-	}
+	onRoutes(t, func(t *testing.T, r route, namespace string) {
+		slow, fast := attributes(t, r.driver(), namespace)
+		create(t, namespace, r.place, func(claim *corev1.PersistentVolumeClaim) { claim.Spec.VolumeAttributesClassName = &slow })
+		c := awaitServed(t, namespace, r.driver())
+		must.Kubectl(t, bed.Home, "", "patch", "pvc", "-n", namespace, "data",
+			"-p", `{"spec":{"volumeAttributesClassName":"`+fast+`","resources":{"requests":{"storage":"2Gi"}}}}`)
+		c.requireGrown(t, r.driver(), 2)
+		requireAttributes(t, c, fast)
+		assert.Equal(t, "5000", volumes(t, r.driver())[c.volume.ID].Mutable["iops"])
+	})
 }

@@ -22,32 +22,27 @@ import (
 )
 
 func TestBackingClaimGetsItsVolumeFromTheRealProvisioner(t *testing.T) {
-	t.Parallel()
-	for _, r := range routes {
-		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			create(t, namespace, r.place)
-			c := awaitServed(t, namespace, r.driver())
-			assert.Equal(t, r.driver().Name, c.real.Spec.CSI.Driver)
-			assert.Equal(t, "pvc-"+string(c.backing.UID), c.volume.Name)
-			assert.Equal(t, int64(gibibyte), c.volume.Bytes)
-			assert.Equal(t, c.backing.Annotations[keys.SelectedNode], c.volume.Node)
-			if r.driver() == west {
-				assert.Equal(t, keys.Driver, c.virtual.Spec.CSI.Driver)
-			} else {
-				assert.Equal(t, c.real.Spec.CSI, c.virtual.Spec.CSI)
-			}
+	onRoutes(t, func(t *testing.T, r route, namespace string) {
+		create(t, namespace, r.place)
+		c := awaitServed(t, namespace, r.driver())
+		assert.Equal(t, r.driver().Name, c.real.Spec.CSI.Driver)
+		assert.Equal(t, "pvc-"+string(c.backing.UID), c.volume.Name)
+		assert.Equal(t, int64(gibibyte), c.volume.Bytes)
+		assert.Equal(t, c.backing.Annotations[keys.SelectedNode], c.volume.Node)
+		if r.driver() == west {
+			assert.Equal(t, keys.Driver, c.virtual.Spec.CSI.Driver)
+		} else {
+			assert.Equal(t, c.real.Spec.CSI, c.virtual.Spec.CSI)
+		}
 
-			remove(t, namespace)
-			await.Until(t, "the driver has deleted the volume", func() bool {
-				_, there := volumes(t, r.driver())[c.volume.ID]
-				return !there
-			})
-			await.Until(t, "the virtual volume is gone", func() bool { return volumeOf(t, bed.Home, c.virtual.Name) == nil })
-			assert.Nil(t, volumeOf(t, c.cluster, c.real.Name))
+		remove(t, namespace)
+		await.Until(t, "the driver has deleted the volume", func() bool {
+			_, there := volumes(t, r.driver())[c.volume.ID]
+			return !there
 		})
-	}
+		await.Until(t, "the virtual volume is gone", func() bool { return volumeOf(t, bed.Home, c.virtual.Name) == nil })
+		assert.Nil(t, volumeOf(t, c.cluster, c.real.Name))
+	})
 }
 
 // remove deletes pod "db" and claim "data".
@@ -161,8 +156,7 @@ func ofClass(class string) func(*corev1.PersistentVolumeClaim) {
 // TestTheTopologiesOfARealClassAtHomeAreHeeded: kube-scheduler knows only the
 // virtual class, and external-provisioner makes nothing for a node outside.
 func TestTheTopologiesOfARealClassAtHomeAreHeeded(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	zonal := home.Class("zonal-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer)
 	zonal.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
 		{Key: corev1.LabelHostname, Values: []string{"home-2"}},
@@ -204,8 +198,7 @@ func TestModesReachTheDriverOfTheRealClass(t *testing.T) {
 	} {
 		for _, r := range routes {
 			t.Run(row.name+", "+r.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				create(t, namespace, func(pod *corev1.Pod) *corev1.Pod {
 					if row.mode == corev1.PersistentVolumeBlock {
 						pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "data", DevicePath: "/dev/data"}}
@@ -232,8 +225,7 @@ func TestModesReachTheDriverOfTheRealClass(t *testing.T) {
 // TestWhatTheDriverRefusesIsSaidInItsWords asks for what a disk cannot be.
 func TestWhatTheDriverRefusesIsSaidInItsWords(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	create(t, namespace, fabric.AtHome, func(claim *corev1.PersistentVolumeClaim) {
 		claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	})
@@ -297,8 +289,7 @@ func TestATwinThatDoesNotFitGoesElsewhere(t *testing.T) {
 // TestKubeSchedulerKeepsAPodFromNodesWithoutRoom is about a claim of the real class
 // itself: what virtual claims are to be measured by.
 func TestKubeSchedulerKeepsAPodFromNodesWithoutRoom(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claim := fabric.NewClaim(namespace, "data", waiting)
 	sized("101Gi")(claim)
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), claim)

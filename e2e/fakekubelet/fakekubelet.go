@@ -298,7 +298,6 @@ func (r *Remote) namespaceFor(namespace string) string {
 // RemoteTaint is the key of the taint that virtual nodes may have.
 const RemoteTaint = "lodestone.dev/remote"
 
-// nodeObject is the Node that stands for node.
 func nodeObject(node Node) *corev1.Node {
 	labels := map[string]string{
 		corev1.LabelHostname:   node.Name,
@@ -502,12 +501,9 @@ func (h *Kubelets) patchNodeStatus(ctx context.Context, name string) error {
 }
 
 func nodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Register registers nodes that are ready and that nobody plays: pods are scheduled

@@ -229,7 +229,7 @@ type player struct {
 // alive reports whether the node's kubelet works: that of a virtual node does not
 // while its remote cluster is unreachable.
 func (p *player) alive() bool {
-	return !p.silent.Load() && (p.remote == nil || p.remote.reachable())
+	return !p.silent.Load() && (p.remote == nil || p.remote.up.Load())
 }
 
 func (h *Kubelets) player(name string) *player {
@@ -284,7 +284,7 @@ func (h *Kubelets) admit(p *player) error {
 		if err != nil {
 			return fmt.Errorf("make the client of cluster %s: %w", remote.ID, err)
 		}
-		p.remote = newRemoteSession(remote, client, h.leasePeriod)
+		p.remote = &remoteSession{remote: remote, client: client, period: h.leasePeriod}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

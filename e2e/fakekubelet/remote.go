@@ -40,12 +40,6 @@ type remoteSession struct {
 	closing context.CancelFunc
 }
 
-func newRemoteSession(remote *Remote, client kubernetes.Interface, period time.Duration) *remoteSession {
-	return &remoteSession{remote: remote, client: client, period: period}
-}
-
-func (s *remoteSession) reachable() bool { return s.up.Load() }
-
 // lister returns what is known of the copies, or nil while the cluster is unreachable.
 func (s *remoteSession) lister() corelisters.PodLister {
 	s.mu.Lock()

@@ -99,7 +99,6 @@ func roundUp(size resource.Quantity) resource.Quantity {
 	return *resource.NewQuantity(max(whole, 1)*mebibyte, resource.BinarySI)
 }
 
-// persistentVolume is the object that describes a volume.
 func (p *Provisioner) persistentVolume(options controller.ProvisionOptions, volume Volume) *corev1.PersistentVolume {
 	claim, class := options.PVC, options.StorageClass
 	mode := corev1.PersistentVolumeFilesystem

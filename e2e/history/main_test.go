@@ -119,7 +119,6 @@ func remove(t *testing.T, claim *corev1.PersistentVolumeClaim) {
 	must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name)
 }
 
-// requestSize has a claim ask for a size.
 func requestSize(t *testing.T, cluster *testbed.Cluster, claim *corev1.PersistentVolumeClaim, size string) {
 	t.Helper()
 	must.Patch(t, cluster.Client().CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name, types.MergePatchType,

@@ -227,7 +227,6 @@ func (c *cluster) kubectl(t *testing.T, args ...string) string {
 	return output
 }
 
-// apply applies manifests.
 func (c *cluster) apply(t *testing.T, manifests string) {
 	t.Helper()
 	_, err := c.try(t.Context(), manifests, "apply", "--validate=strict", "-f", "-")

@@ -62,7 +62,6 @@ func namespace(t *testing.T) string {
 // prefix is that of all namespaces of the suite.
 const prefix = "e2e-"
 
-// removeNamespace deletes a namespace of a cluster with all that is in it.
 func removeNamespace(t *testing.T, in *cluster, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), long)

@@ -455,7 +455,6 @@ func TestStatefulSetKeepsItsFilesWhereverItsReplicasRan(t *testing.T) {
 	volumes["home"].requireGone(t)
 }
 
-// requireNoPods waits until a namespace of a cluster has no pods.
 func requireNoPods(t *testing.T, in *cluster, namespace string) {
 	t.Helper()
 	eventually(t, "no pods are left in "+in.name, func(c *assert.CollectT) {

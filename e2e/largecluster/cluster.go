@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -287,11 +288,7 @@ func newCodecs() serializer.CodecFactory {
 func (c *Cluster) Writes() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	writes := map[string]int{}
-	for what, n := range c.writes {
-		writes[what] = n
-	}
-	return writes
+	return maps.Clone(c.writes)
 }
 
 // answer serves what a cluster of a fleet is asked beside its collections.
@@ -489,8 +486,4 @@ func FreeAddresses(ctx context.Context, n int) ([]string, error) {
 		addresses = append(addresses, listener.Addr().String())
 	}
 	return addresses, nil
-}
-
-func (c *collection) gvk() schema.GroupVersionKind {
-	return schema.FromAPIVersionAndKind(c.apiVersion, c.kind)
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
@@ -78,7 +79,7 @@ func (c *Cluster) found(path string) runtime.Object {
 			if accessor, ok := object.(metav1.Object); ok {
 				accessor.SetResourceVersion("1")
 			}
-			object.GetObjectKind().SetGroupVersionKind(collection.gvk())
+			object.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(collection.apiVersion, collection.kind))
 			return object
 		}
 	}

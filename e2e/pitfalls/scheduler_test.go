@@ -138,7 +138,6 @@ func scheduler(t *testing.T, content []byte, s settings) *testbed.Program {
 	return program
 }
 
-// schedulerCommand is what starts kube-scheduler.
 func schedulerCommand(t *testing.T, newer bool) []string {
 	t.Helper()
 	if newer {

@@ -22,8 +22,7 @@ import (
 )
 
 func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.WestStorage.SetClaim(namespace, "data", never)
 	claim := bed.CreateClaim(t, sized(fabric.NewClaim(namespace, "data", newClass(t, with(keys.RemoteClass, fabric.WestNow))), "1100Ki"))
 	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
@@ -42,8 +41,7 @@ func TestNoVolumeIsPublishedWhileAShadowThatBindsAtOnceIsPending(t *testing.T) {
 }
 
 func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.WestStorage.SetClaim(namespace, "data", never)
 	bed.CreateClaim(t, sized(fabric.NewClaim(namespace, "data", fabric.Class), "1100Ki"))
 	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
@@ -64,8 +62,7 @@ func TestVolumeFollowsAShadowThatBindsOnlyWhenItsPodIsThere(t *testing.T) {
 }
 
 func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.WestStorage.SetClaim(namespace, "slow", never)
 	quick := bed.CreateClaim(t, fabric.NewClaim(namespace, "quick", fabric.Class))
 	bed.CreateClaim(t, fabric.NewClaim(namespace, "slow", newClass(t, with(keys.RemoteClass, fabric.WestNow))))
@@ -85,8 +82,7 @@ func TestClaimsOfOnePodArePublishedTogether(t *testing.T) {
 
 func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	_, first, _ := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	shadows := bed.West.Client().CoreV1().PersistentVolumeClaims(namespace)
 	hold := func(change string) {
@@ -94,8 +90,7 @@ func TestClaimWaitsForTheShadowOfAnEarlierClaimOfItsName(t *testing.T) {
 			[]byte(`{"metadata":{"`+change+`":["test.dev/hold"]}}`))
 	}
 	hold("finalizers")
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
 	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
@@ -123,8 +118,7 @@ func TestNormalClaimsTakeOneBackingClaimAndCauseNoWarning(t *testing.T) {
 		{name: "a shadow that binds at once", place: fabric.InWest, class: []string{keys.RemoteClass, fabric.WestNow}},
 	} {
 		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
 			claim := claimAndPod(t, namespace, newClass(t, with(route.class...)), route.place)
 			_, virtual := awaitBound(t, bed.Home, namespace, "data")
@@ -142,8 +136,7 @@ func TestNormalClaimsTakeOneBackingClaimAndCauseNoWarning(t *testing.T) {
 
 // TestVolumeHasWhatTheRealOneSays covers the fields that cross at home.
 func TestVolumeHasWhatTheRealOneSays(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	real := bed.HomeStorage.Class("real-"+namespace, storagev1.VolumeBindingImmediate)
 	real.MountOptions = []string{"noatime", "discard"}
 	makeClass(t, bed.Home, real)
@@ -304,8 +297,7 @@ func TestRemoteClusterWithoutStorageIsPassedOver(t *testing.T) {
 // TestEphemeralVolumeLivesAsLongAsItsPod has a pod with a claim of its own beside
 // the ephemeral volume. Those in remote clusters need Lodestone's virtual node.
 func TestEphemeralVolumeLivesAsLongAsItsPod(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.CreatePod(t, fabric.WithScratch(fabric.AtHome(fabric.NewPod(namespace, "db", "data")), fabric.Class))
 	bed.AwaitRunning(t, namespace, "db")
@@ -325,8 +317,7 @@ func TestEphemeralVolumeLivesAsLongAsItsPod(t *testing.T) {
 // Lodestone's virtual node program, as those of Liqo and Admiralty.
 func TestEphemeralVolumeIsRefusedOnTheNodeOfAnotherProgram(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.CreatePod(t, fabric.WithScratch(preferWest(fabric.NewPod(namespace, "db")), fabric.Class))
 	assert.NotEqual(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"), "the extender knows a better one")
 
@@ -356,8 +347,7 @@ func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
 		{routes[1], keys.RemoteClass, fabric.WestNode, func(string) string { return "left there: let its administrator bring the node back" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			remove, err := fabric.MakeLocalVolume(t.Context(), test.cluster(), namespace)
 			t.Cleanup(remove)
 			require.NoError(t, err)
@@ -385,8 +375,7 @@ func TestClaimSaysThatTheNodeOfItsDataIsNotReadyOrGone(t *testing.T) {
 }
 
 func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
 	node := bed.AwaitRunning(t, namespace, "db")
@@ -404,8 +393,7 @@ func TestClaimOfAPodAtHomeGetsATwinThere(t *testing.T) {
 }
 
 func TestClaimOfAPodInTheRemoteClusterGetsAShadowThere(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
 	require.Equal(t, fabric.WestNode, bed.AwaitRunning(t, namespace, "db"))

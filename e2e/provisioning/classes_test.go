@@ -49,8 +49,7 @@ func TestVirtualClassChoosesTheRealClass(t *testing.T) {
 			home: fabric.HomeWait},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			claim := fabric.NewClaim(namespace, "data", newClass(t, with(row.class...)))
 			if row.wants != "" {
 				annotated(claim, keys.Class, row.wants)
@@ -70,33 +69,27 @@ func TestVirtualClassChoosesTheRealClass(t *testing.T) {
 }
 
 func TestNamesOf253Characters(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			name := strings.Repeat("n", 253)
-			bed.CreateClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
-			pod := route.place(fabric.NewPod(namespace, "db", name))
-			pod.Spec.Volumes[0].Name = "data"
-			bed.CreatePod(t, pod)
-			bed.AwaitRunning(t, namespace, "db")
-			_, virtual := awaitBound(t, bed.Home, namespace, name)
-			assert.NotNil(t, backingOf(t, virtual))
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		name := strings.Repeat("n", 253)
+		bed.CreateClaim(t, fabric.NewClaim(namespace, name, fabric.Class))
+		pod := route.place(fabric.NewPod(namespace, "db", name))
+		pod.Spec.Volumes[0].Name = "data"
+		bed.CreatePod(t, pod)
+		bed.AwaitRunning(t, namespace, "db")
+		_, virtual := awaitBound(t, bed.Home, namespace, name)
+		assert.NotNil(t, backingOf(t, virtual))
 
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, name)
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.Nil(t, backingOf(t, virtual))
-		})
-	}
+		deletePod(t, namespace, "db")
+		deleteClaim(t, bed.Home, namespace, name)
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.Nil(t, backingOf(t, virtual))
+	})
 }
 
 // TestAffinityOfTheRealVolumeIsKept uses a hand-made real volume, since few
 // provisioners name nodes by field.
 func TestAffinityOfTheRealVolumeIsKept(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	immediate := storagev1.VolumeBindingImmediate
 	class := makeClass(t, bed.Home, &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "static-" + namespace}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &immediate,
@@ -134,8 +127,7 @@ func TestAffinityOfTheRealVolumeIsKept(t *testing.T) {
 }
 
 func TestClaimsThatAreNotOursAreLeftAlone(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := newClass(t)
 	createVolume(t, bed.Home, &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
@@ -243,8 +235,7 @@ func TestClassThatIsDeletedOrMadeAnewChangesNoVolume(t *testing.T) {
 				anew: true},
 		} {
 			t.Run(route.name+", "+row.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				class := newClass(t, func(c *storagev1.StorageClass) { c.ReclaimPolicy = &row.before })
 				virtual, b, real := served(t, namespace, class, route.place, route.cluster())
 				t.Cleanup(func() {
@@ -284,108 +275,92 @@ func TestClassThatIsDeletedOrMadeAnewChangesNoVolume(t *testing.T) {
 // TestRealClassThatIsDeletedAndMadeAnew deletes the real class while one claim of
 // it has its volume and another waits.
 func TestRealClassThatIsDeletedAndMadeAnew(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			name := "real-" + namespace
-			class := newClass(t, realClass(t, route, name, false))
-			virtual, b, real := served(t, namespace, class, route.place, route.cluster())
-			route.storage().SetClass(name, never)
-			waiting := bed.CreateClaim(t, fabric.NewClaim(namespace, "waiting", class))
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "waits", "waiting")))
-			old := route.backingIs(t, waiting, name)
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		name := "real-" + namespace
+		class := newClass(t, realClass(t, route, name, false))
+		virtual, b, real := served(t, namespace, class, route.place, route.cluster())
+		route.storage().SetClass(name, never)
+		waiting := bed.CreateClaim(t, fabric.NewClaim(namespace, "waiting", class))
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "waits", "waiting")))
+		old := route.backingIs(t, waiting, name)
 
-			removeClass(t, route.cluster(), name)
-			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "waiting", "NoRealClass"), name)
-			awaitAbsent(t, "backing claim of a class that is gone", func() *corev1.PersistentVolumeClaim {
-				return claimOf(t, route.cluster(), old.Namespace, old.Name)
-			})
-			assert.True(t, isKept(t, route.cluster(), route.storage(), b, real))
-			route.storage().ResetClass(name)
-			makeClass(t, route.cluster(), route.storage().Class(name, storagev1.VolumeBindingWaitForFirstConsumer))
-			bed.AwaitRunning(t, namespace, "waits")
-			_, other := awaitBound(t, bed.Home, namespace, "waiting")
-			assert.NotEqual(t, old.UID, backingOf(t, other).UID)
-
-			removeClass(t, route.cluster(), name)
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "its class is not needed to delete a volume")
+		removeClass(t, route.cluster(), name)
+		assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "waiting", "NoRealClass"), name)
+		awaitAbsent(t, "backing claim of a class that is gone", func() *corev1.PersistentVolumeClaim {
+			return claimOf(t, route.cluster(), old.Namespace, old.Name)
 		})
-	}
+		assert.True(t, isKept(t, route.cluster(), route.storage(), b, real))
+		route.storage().ResetClass(name)
+		makeClass(t, route.cluster(), route.storage().Class(name, storagev1.VolumeBindingWaitForFirstConsumer))
+		bed.AwaitRunning(t, namespace, "waits")
+		_, other := awaitBound(t, bed.Home, namespace, "waiting")
+		assert.NotEqual(t, old.UID, backingOf(t, other).UID)
+
+		removeClass(t, route.cluster(), name)
+		remove(t, namespace)
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "its class is not needed to delete a volume")
+	})
 }
 
 // TestWaitingClaimFollowsItsClassThatIsMadeAnew deletes the class while the backing
 // claim waits for its volume, and makes it anew with another real class, which
 // makes volumes, and with the policy Retain.
 func TestWaitingClaimFollowsItsClassThatIsMadeAnew(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			stuck, good := "stuck-"+namespace, "good-"+namespace
-			parameters := realClass(t, route, stuck, true)
-			goodParameters := realClass(t, route, good, false)
-			class := newClass(t, parameters)
-			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			first := route.backingIs(t, claim, stuck)
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		stuck, good := "stuck-"+namespace, "good-"+namespace
+		parameters := realClass(t, route, stuck, true)
+		goodParameters := realClass(t, route, good, false)
+		class := newClass(t, parameters)
+		claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		first := route.backingIs(t, claim, stuck)
 
-			removeClass(t, bed.Home, class)
-			consistently(t, func() bool {
-				b := claimOf(t, route.cluster(), first.Namespace, first.Name)
-				return b != nil && b.UID == first.UID && b.DeletionTimestamp == nil
-			}, "the class may come back: what waits must stay")
-			makeAnew(t, class, func(c *storagev1.StorageClass) { goodParameters(c); retain(c) })
+		removeClass(t, bed.Home, class)
+		consistently(t, func() bool {
+			b := claimOf(t, route.cluster(), first.Namespace, first.Name)
+			return b != nil && b.UID == first.UID && b.DeletionTimestamp == nil
+		}, "the class may come back: what waits must stay")
+		makeAnew(t, class, func(c *storagev1.StorageClass) { goodParameters(c); retain(c) })
 
-			second := route.backingIs(t, claim, good)
-			assert.NotEqual(t, first.UID, second.UID)
-			bed.AwaitRunning(t, namespace, "db")
-			_, virtual := awaitBound(t, bed.Home, namespace, "data")
-			removeAfter(t, route.cluster(), second.Namespace, second.Name)
-			t.Cleanup(func() {
-				_ = bed.Home.Client().CoreV1().PersistentVolumes().Delete(context.Background(), virtual.Name, metav1.DeleteOptions{})
-			})
-			assert.Equal(t, corev1.PersistentVolumeReclaimRetain, virtual.Spec.PersistentVolumeReclaimPolicy)
-			assert.Equal(t, second.UID, backingOf(t, virtual).UID)
+		second := route.backingIs(t, claim, good)
+		assert.NotEqual(t, first.UID, second.UID)
+		bed.AwaitRunning(t, namespace, "db")
+		_, virtual := awaitBound(t, bed.Home, namespace, "data")
+		removeAfter(t, route.cluster(), second.Namespace, second.Name)
+		t.Cleanup(func() {
+			_ = bed.Home.Client().CoreV1().PersistentVolumes().Delete(context.Background(), virtual.Name, metav1.DeleteOptions{})
 		})
-	}
+		assert.Equal(t, corev1.PersistentVolumeReclaimRetain, virtual.Spec.PersistentVolumeReclaimPolicy)
+		assert.Equal(t, second.UID, backingOf(t, virtual).UID)
+	})
 }
 
 // TestClassThatBindsAtOnceIsRefusedUntilItIsMended makes a class anew with binding
 // mode Immediate while a claim of it waits.
 func TestClassThatBindsAtOnceIsRefusedUntilItIsMended(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			stuck := "stuck-" + namespace
-			parameters := realClass(t, route, stuck, true)
-			class := newClass(t, parameters)
-			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			b := route.backingIs(t, claim, stuck)
-			removeClass(t, bed.Home, class)
-			makeAnew(t, class, func(c *storagev1.StorageClass) {
-				parameters(c)
-				c.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
-			})
-			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "InvalidClaim"), "volumeBindingMode Immediate")
-			assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
-
-			removeClass(t, bed.Home, class)
-			makeAnew(t, class, parameters)
-			route.storage().ResetClass(stuck)
-			bed.AwaitRunning(t, namespace, "db")
-			_, virtual := awaitBound(t, bed.Home, namespace, "data")
-			assert.Equal(t, b.UID, backingOf(t, virtual).UID, "what waited is used")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		stuck := "stuck-" + namespace
+		parameters := realClass(t, route, stuck, true)
+		class := newClass(t, parameters)
+		claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		b := route.backingIs(t, claim, stuck)
+		removeClass(t, bed.Home, class)
+		makeAnew(t, class, func(c *storagev1.StorageClass) {
+			parameters(c)
+			c.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
 		})
-	}
+		assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "InvalidClaim"), "volumeBindingMode Immediate")
+		assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
+
+		removeClass(t, bed.Home, class)
+		makeAnew(t, class, parameters)
+		route.storage().ResetClass(stuck)
+		bed.AwaitRunning(t, namespace, "db")
+		_, virtual := awaitBound(t, bed.Home, namespace, "data")
+		assert.Equal(t, b.UID, backingOf(t, virtual).UID, "what waited is used")
+	})
 }
 
 // TestWaitingClaimThatIsDeletedLeavesNothing deletes what a claim that waits for its
@@ -400,14 +375,12 @@ func TestWaitingClaimThatIsDeletedLeavesNothing(t *testing.T) {
 			{name: "after its class", remove: func(t *testing.T, namespace, class, _ string) {
 				t.Helper()
 				removeClass(t, bed.Home, class)
-				deletePod(t, namespace, "db")
-				deleteClaim(t, bed.Home, namespace, "data")
+				remove(t, namespace)
 			}},
 			{name: "after its real class", remove: func(t *testing.T, namespace, _, real string) {
 				t.Helper()
 				removeClass(t, route.cluster(), real)
-				deletePod(t, namespace, "db")
-				deleteClaim(t, bed.Home, namespace, "data")
+				remove(t, namespace)
 			}},
 			{name: "with its namespace", remove: func(t *testing.T, namespace, _, _ string) {
 				t.Helper()
@@ -416,8 +389,7 @@ func TestWaitingClaimThatIsDeletedLeavesNothing(t *testing.T) {
 			}},
 		} {
 			t.Run(route.name+", "+row.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				stuck := "stuck-" + namespace
 				class := newClass(t, realClass(t, route, stuck, true))
 				claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))

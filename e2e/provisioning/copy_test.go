@@ -44,55 +44,44 @@ func isCopy(t *testing.T, namespace, name, source string, storage *fakeprovision
 
 // A copy is made in the cluster of its source, though its pod might run anywhere.
 func TestCopyOfAClaimIsMadeWhereItsSourceIs(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			class := newClass(t)
-			elsewhere := preferWest
-			if route.storage() == bed.WestStorage {
-				elsewhere = func(pod *corev1.Pod) *corev1.Pod { return fabric.Prefer(pod, "home-1") }
-			}
-			source := claimAndPod(t, namespace, class, route.place)
-			bed.CreateClaim(t, copyOf(sized(fabric.NewClaim(namespace, "copy", class), "2Gi"), source.Name))
-			bed.CreatePod(t, elsewhere(fabric.NewPod(namespace, "reader", "copy")))
-			bed.AwaitRunning(t, namespace, "reader")
-			isCopy(t, namespace, "copy", "data", route.storage())
-			assert.Empty(t, warnings(t, namespace))
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		class := newClass(t)
+		elsewhere := preferWest
+		if route.storage() == bed.WestStorage {
+			elsewhere = func(pod *corev1.Pod) *corev1.Pod { return fabric.Prefer(pod, "home-1") }
+		}
+		source := claimAndPod(t, namespace, class, route.place)
+		bed.CreateClaim(t, copyOf(sized(fabric.NewClaim(namespace, "copy", class), "2Gi"), source.Name))
+		bed.CreatePod(t, elsewhere(fabric.NewPod(namespace, "reader", "copy")))
+		bed.AwaitRunning(t, namespace, "reader")
+		isCopy(t, namespace, "copy", "data", route.storage())
+		assert.Empty(t, warnings(t, namespace))
 
-			// A copy lives longer than its source.
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
-			awaitAbsent(t, "source", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
-			assert.NotEqual(t, corev1.ClaimLost, claimOf(t, bed.Home, namespace, "copy").Status.Phase)
-		})
-	}
+		// A copy lives longer than its source.
+		remove(t, namespace)
+		awaitAbsent(t, "source", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+		assert.NotEqual(t, corev1.ClaimLost, claimOf(t, bed.Home, namespace, "copy").Status.Phase)
+	})
 }
 
 // Copies of copies are made in the order of their sources, whatever comes first,
 // and each pod is woken when its turn comes.
 func TestPodsOfCopiesWaitForTheirSources(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "third", fabric.Class), "second"))
-			bed.CreatePod(t, fabric.NewPod(namespace, "three", "third"))
-			bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "second", fabric.Class), "first"))
-			bed.CreatePod(t, fabric.NewPod(namespace, "two", "second"))
-			consistently(t, func() bool { return claimOf(t, bed.Home, namespace, "third").Annotations[keys.SelectedNode] == "" },
-				"the pod has a node")
-			bed.CreateClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "one", "first")))
-			for _, pod := range []string{"one", "two", "three"} {
-				bed.AwaitRunning(t, namespace, pod)
-			}
-			isCopy(t, namespace, "second", "first", route.storage())
-			isCopy(t, namespace, "third", "second", route.storage())
-		})
-	}
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "third", fabric.Class), "second"))
+		bed.CreatePod(t, fabric.NewPod(namespace, "three", "third"))
+		bed.CreateClaim(t, copyOf(fabric.NewClaim(namespace, "second", fabric.Class), "first"))
+		bed.CreatePod(t, fabric.NewPod(namespace, "two", "second"))
+		consistently(t, func() bool { return claimOf(t, bed.Home, namespace, "third").Annotations[keys.SelectedNode] == "" },
+			"the pod has a node")
+		bed.CreateClaim(t, fabric.NewClaim(namespace, "first", fabric.Class))
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "one", "first")))
+		for _, pod := range []string{"one", "two", "three"} {
+			bed.AwaitRunning(t, namespace, pod)
+		}
+		isCopy(t, namespace, "second", "first", route.storage())
+		isCopy(t, namespace, "third", "second", route.storage())
+	})
 }
 
 // A node is given by hand, as by a scheduler without the extender.
@@ -122,8 +111,7 @@ func TestCopyThatCannotBeMadeIsToldAndNeverEmpty(t *testing.T) {
 		}, reason: "InvalidClaim", says: "volumeMode Block"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			if row.place != nil {
 				claimAndPod(t, namespace, fabric.Class, row.place)
 			}
@@ -147,8 +135,7 @@ func TestCopyThatCannotBeMadeIsToldAndNeverEmpty(t *testing.T) {
 
 func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.HomeNow))
 	awaitBound(t, bed.Home, namespace, "data")
 	claim := bed.CreateClaim(t, selecting(copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data"), "home-1"))
@@ -165,8 +152,7 @@ func TestCopyOfAClaimThatIsNotVirtualIsRefused(t *testing.T) {
 // The source goes while the real provisioner is at work, and comes back.
 func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.AtHome)
 	claim := copyOf(fabric.NewClaim(namespace, "copy", fabric.Class), "data")
 	claim = bed.CreateClaim(t, claim)
@@ -176,8 +162,7 @@ func TestCopyWhoseSourceVanishesFollowsItsSuccessor(t *testing.T) {
 		return "there is no twin"
 	})
 
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 	assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "copy", "SourceNotBound"), `claim "data"`)
 	awaitAbsent(t, "source", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 	first := claimOf(t, bed.Home, fabric.Storage, twinOf(claim))

@@ -43,6 +43,24 @@ var routes = []route{
 	},
 }
 
+// onRoutes runs a test once for each route, at the same time and in namespaces of their own.
+func onRoutes(t *testing.T, test func(t *testing.T, route route, namespace string)) {
+	t.Parallel()
+	for _, route := range routes {
+		t.Run(route.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, route, newNamespace(t))
+		})
+	}
+}
+
+// remove deletes pod "db" and claim "data".
+func remove(t *testing.T, namespace string) {
+	t.Helper()
+	deletePod(t, namespace, "db")
+	deleteClaim(t, bed.Home, namespace, "data")
+}
+
 // served makes a claim and a pod that runs with it, and returns the claim's
 // virtual volume, backing claim and real volume.
 func served(t *testing.T, namespace, class string, place func(*corev1.Pod) *corev1.Pod,
@@ -57,123 +75,93 @@ func served(t *testing.T, namespace, class string, place func(*corev1.Pod) *core
 }
 
 func TestDeletedClaimTakesAllThatIsBehindIt(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
+		remove(t, namespace)
 
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.Nil(t, volumeOf(t, route.cluster(), real.Name), "the real volume goes first")
-			assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
-			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
-			assert.Empty(t, warnings(t, namespace))
-		})
-	}
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.Nil(t, volumeOf(t, route.cluster(), real.Name), "the real volume goes first")
+		assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
+		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
+		assert.Empty(t, warnings(t, namespace))
+	})
 }
 
 func TestVirtualVolumeStaysUntilTheRealOneIsGone(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-			route.storage().SetClaim(b.Namespace, b.Name, fakeprovisioner.Behavior{DeleteNever: true})
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
+		route.storage().SetClaim(b.Namespace, b.Name, fakeprovisioner.Behavior{DeleteNever: true})
+		remove(t, namespace)
 
-			awaitAbsent(t, "backing claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, route.cluster(), b.Namespace, b.Name) })
-			consistently(t, func() bool { return volumeOf(t, bed.Home, virtual.Name) != nil }, "the virtual volume went before the real one")
-			assert.NotNil(t, volumeOf(t, route.cluster(), real.Name))
-			assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "WaitingForRealVolume"), real.Name)
+		awaitAbsent(t, "backing claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, route.cluster(), b.Namespace, b.Name) })
+		consistently(t, func() bool { return volumeOf(t, bed.Home, virtual.Name) != nil }, "the virtual volume went before the real one")
+		assert.NotNil(t, volumeOf(t, route.cluster(), real.Name))
+		assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "WaitingForRealVolume"), real.Name)
 
-			route.storage().ResetClaim(b.Namespace, b.Name)
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
-		})
-	}
+		route.storage().ResetClaim(b.Namespace, b.Name)
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
+	})
 }
 
 func TestDataIsNotDeletedWhileTheVolumeIsAttached(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			virtual, b, _ := served(t, namespace, fabric.Class, route.place, route.cluster())
-			attachments := bed.Home.Client().StorageV1().VolumeAttachments()
-			must.Create(t, attachments, &storagev1.VolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{Name: namespace},
-				Spec: storagev1.VolumeAttachmentSpec{
-					Attacher: "by.hand", NodeName: "home-2",
-					Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &virtual.Name},
-				},
-			})
-			t.Cleanup(func() { _ = attachments.Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
-
-			assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "StillAttached"), `"home-2"`)
-			consistently(t, func() bool {
-				b := claimOf(t, route.cluster(), b.Namespace, b.Name)
-				return b != nil && b.DeletionTimestamp == nil
-			}, "the backing claim was deleted under a node that uses it")
-
-			must.Delete(t, attachments, namespace)
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		virtual, b, _ := served(t, namespace, fabric.Class, route.place, route.cluster())
+		attachments := bed.Home.Client().StorageV1().VolumeAttachments()
+		must.Create(t, attachments, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "by.hand", NodeName: "home-2",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &virtual.Name},
+			},
 		})
-	}
+		t.Cleanup(func() { _ = attachments.Delete(context.Background(), namespace, metav1.DeleteOptions{}) })
+		remove(t, namespace)
+
+		assert.Contains(t, awaitVolumeEvent(t, virtual.Name, "StillAttached"), `"home-2"`)
+		consistently(t, func() bool {
+			b := claimOf(t, route.cluster(), b.Namespace, b.Name)
+			return b != nil && b.DeletionTimestamp == nil
+		}, "the backing claim was deleted under a node that uses it")
+
+		must.Delete(t, attachments, namespace)
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
+	})
 }
 
 func TestVolumeThatIsDeletedBeforeItsClaimLeaksNothing(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-			must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumes(), virtual.Name)
-			consistently(t, func() bool {
-				b := claimOf(t, route.cluster(), b.Namespace, b.Name)
-				return b != nil && b.DeletionTimestamp == nil
-			}, "the data was deleted while the claim uses it")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		virtual, b, real := served(t, namespace, fabric.Class, route.place, route.cluster())
+		must.Delete(t, bed.Home.Client().CoreV1().PersistentVolumes(), virtual.Name)
+		consistently(t, func() bool {
+			b := claimOf(t, route.cluster(), b.Namespace, b.Name)
+			return b != nil && b.DeletionTimestamp == nil
+		}, "the data was deleted while the claim uses it")
 
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
-			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
-		})
-	}
+		remove(t, namespace)
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.Nil(t, claimOf(t, route.cluster(), b.Namespace, b.Name))
+		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
+	})
 }
 
 func TestDeletedNamespaceTakesItsVolumesAndEnds(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			virtual, _, real := served(t, namespace, fabric.Class, route.place, route.cluster())
-			deleteNamespace(t, bed.Home, namespace)
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		virtual, _, real := served(t, namespace, fabric.Class, route.place, route.cluster())
+		deleteNamespace(t, bed.Home, namespace)
 
-			awaitNamespaceGone(t, bed.Home, namespace)
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
-			assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
-		})
-	}
+		awaitNamespaceGone(t, bed.Home, namespace)
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
+		assert.False(t, route.storage().Exists(real.Spec.CSI.VolumeHandle))
+	})
 }
 
 // TestRealVolumeThatItsClassRetainsCountsAsGone covers a real class whose
 // administrator wants its volumes kept.
 func TestRealVolumeThatItsClassRetainsCountsAsGone(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := bed.WestStorage.Class("kept-"+namespace, storagev1.VolumeBindingImmediate)
 	class.ReclaimPolicy = ptr.To(corev1.PersistentVolumeReclaimRetain)
 	makeClass(t, bed.West, class)
@@ -181,8 +169,7 @@ func TestRealVolumeThatItsClassRetainsCountsAsGone(t *testing.T) {
 	t.Cleanup(func() {
 		_ = bed.West.Client().CoreV1().PersistentVolumes().Delete(context.Background(), real.Name, metav1.DeleteOptions{})
 	})
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 
 	awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, virtual.Name) })
 	assert.Nil(t, claimOf(t, bed.West, b.Namespace, b.Name))
@@ -197,11 +184,7 @@ func TestRetainedVolumeOutlivesItsClaimItsNamespaceAndItsObject(t *testing.T) {
 			name   string
 			remove func(t *testing.T, namespace string)
 		}{
-			{name: "claim deleted", remove: func(t *testing.T, namespace string) {
-				t.Helper()
-				deletePod(t, namespace, "db")
-				deleteClaim(t, bed.Home, namespace, "data")
-			}},
+			{name: "claim deleted", remove: remove},
 			{name: "namespace deleted", remove: func(t *testing.T, namespace string) {
 				t.Helper()
 				deleteNamespace(t, bed.Home, namespace)
@@ -209,8 +192,7 @@ func TestRetainedVolumeOutlivesItsClaimItsNamespaceAndItsObject(t *testing.T) {
 			}},
 		} {
 			t.Run(route.name+", "+end.name, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				virtual, b, real := served(t, namespace, newClass(t, retain), route.place, route.cluster())
 				removeAfter(t, route.cluster(), b.Namespace, b.Name)
 				volumes := bed.Home.Client().CoreV1().PersistentVolumes()
@@ -240,15 +222,13 @@ func isKept(t *testing.T, cluster *testbed.Cluster, storage *fakeprovisioner.Pro
 
 func TestRetainedShadowHoldsItsNameAndANewClaimGoesHome(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := newClass(t, retain)
 	virtual, b, real := served(t, namespace, class, fabric.InWest, bed.West)
 	removeAfter(t, bed.West, b.Namespace, b.Name)
 	volumes := bed.Home.Client().CoreV1().PersistentVolumes()
 	t.Cleanup(func() { _ = volumes.Delete(context.Background(), virtual.Name, metav1.DeleteOptions{}) })
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
 	again := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))

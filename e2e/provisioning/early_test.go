@@ -174,8 +174,7 @@ func TestPodsWaitIfTheTwinIsBoundToAnotherVolumeThanTheirs(t *testing.T) {
 		return pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0
 	}, "a pod of the claim does not wait")
 
-	deletePod(t, namespace, "db")
-	deleteClaim(t, bed.Home, namespace, "data")
+	remove(t, namespace)
 	awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 	awaitAbsent(t, "twin", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, fabric.Storage, twin.Name) })
 }

@@ -26,8 +26,7 @@ import (
 )
 
 func TestClaimIsExpandedThroughItsShadow(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claim := claimAndPod(t, namespace, fabric.Class, fabric.InWest)
 	ask(t, bed.Home, namespace, "data", "3Gi")
 	reaches(t, bed.West, namespace, "data", "3Gi", "3Gi", "3Gi")
@@ -46,8 +45,7 @@ func TestClaimIsExpandedThroughItsShadow(t *testing.T) {
 
 func TestClaimTellsThatItsFileSystemInTheRemoteClusterHasNotGrown(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
 	bed.WestStorage.SetClaim(namespace, "data", fakeprovisioner.Behavior{ExpandNever: true})
 	ask(t, bed.Home, namespace, "data", "2Gi")
@@ -64,8 +62,7 @@ func TestClaimTellsThatItsFileSystemInTheRemoteClusterHasNotGrown(t *testing.T) 
 
 func TestClaimRecoversFromAnExpansionThatFailedInTheRemoteCluster(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
 	bed.WestStorage.SetClaim(namespace, "data", fakeprovisioner.Behavior{ExpandRefuse: "the pool is full"})
 	ask(t, bed.Home, namespace, "data", "500Gi")
@@ -86,38 +83,32 @@ func TestClaimRecoversFromAnExpansionThatFailedInTheRemoteCluster(t *testing.T) 
 }
 
 func TestRequestForMoreIsRefusedWhereTheRealClassDoesNotAllowIt(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			fixed := route.storage().Class("fixed-"+namespace, storagev1.VolumeBindingImmediate)
-			fixed.AllowVolumeExpansion = nil
-			makeClass(t, route.cluster(), fixed)
-			claimAndPod(t, namespace, newClass(t, with(keys.LocalClass, fixed.Name, keys.RemoteClass, fixed.Name)), route.place)
-			eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "data").Annotations[keys.FixedSize] != "" }, func() string {
-				return "the claim does not say that it keeps its size"
-			})
-			err := patchSize(t, bed.Home, namespace, "data", "2Gi")
-			require.ErrorContains(t, err, "the volume keeps its size: real storage class \""+fixed.Name+"\"")
-			require.ErrorContains(t, err, "does not allow expansion")
-
-			must.Patch(t, route.cluster().Client().StorageV1().StorageClasses(), fixed.Name, types.MergePatchType,
-				[]byte(`{"allowVolumeExpansion":true}`))
-			eventually(t, func() bool { return patchSize(t, bed.Home, namespace, "data", "2Gi") == nil }, func() string {
-				return "the claim must not ask for more"
-			})
-			reaches(t, bed.Home, namespace, "data", "2Gi", "2Gi", "2Gi")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		fixed := route.storage().Class("fixed-"+namespace, storagev1.VolumeBindingImmediate)
+		fixed.AllowVolumeExpansion = nil
+		makeClass(t, route.cluster(), fixed)
+		claimAndPod(t, namespace, newClass(t, with(keys.LocalClass, fixed.Name, keys.RemoteClass, fixed.Name)), route.place)
+		eventually(t, func() bool { return claimOf(t, bed.Home, namespace, "data").Annotations[keys.FixedSize] != "" }, func() string {
+			return "the claim does not say that it keeps its size"
 		})
-	}
+		err := patchSize(t, bed.Home, namespace, "data", "2Gi")
+		require.ErrorContains(t, err, "the volume keeps its size: real storage class \""+fixed.Name+"\"")
+		require.ErrorContains(t, err, "does not allow expansion")
+
+		must.Patch(t, route.cluster().Client().StorageV1().StorageClasses(), fixed.Name, types.MergePatchType,
+			[]byte(`{"allowVolumeExpansion":true}`))
+		eventually(t, func() bool { return patchSize(t, bed.Home, namespace, "data", "2Gi") == nil }, func() string {
+			return "the claim must not ask for more"
+		})
+		reaches(t, bed.Home, namespace, "data", "2Gi", "2Gi", "2Gi")
+	})
 }
 
 // TestClaimSaysWhyItsRealClassDoesNotExpandIt asks in the moment before the claim
 // says that it keeps its size.
 func TestClaimSaysWhyItsRealClassDoesNotExpandIt(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	fixed := bed.WestStorage.Class("fixed-"+namespace, storagev1.VolumeBindingImmediate)
 	fixed.AllowVolumeExpansion = nil
 	makeClass(t, bed.West, fixed)
@@ -137,8 +128,7 @@ func TestClaimSaysWhyItsRealClassDoesNotExpandIt(t *testing.T) {
 
 func TestClaimSaysThatTheRemoteQuotaLeavesNoRoomAndMayAskForLess(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
 	quota(t, bed.West, namespace, "4Gi")
 	ask(t, bed.Home, namespace, "data", "9Gi")
@@ -151,8 +141,7 @@ func TestClaimSaysThatTheRemoteQuotaLeavesNoRoomAndMayAskForLess(t *testing.T) {
 
 func TestVolumeThatTheRemoteAdministratorMadeLargerIsLargerAtHome(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claimAndPod(t, namespace, fabric.Class, fabric.InWest)
 	ask(t, bed.West, namespace, "data", "5Gi")
 	reaches(t, bed.Home, namespace, "data", "1Gi", "5Gi", "5Gi")
@@ -160,8 +149,7 @@ func TestVolumeThatTheRemoteAdministratorMadeLargerIsLargerAtHome(t *testing.T) 
 }
 
 func TestClaimAtHomeIsExpandedByTheDriverOfItsVolume(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claim := claimAndPod(t, namespace, fabric.Class, fabric.AtHome)
 	bed.HomeStorage.SetClaim(namespace, "data", fakeprovisioner.Behavior{ExpandNever: true})
 	ask(t, bed.Home, namespace, "data", "3Gi")
@@ -181,8 +169,7 @@ func TestClaimAtHomeIsExpandedByTheDriverOfItsVolume(t *testing.T) {
 }
 
 func TestClaimAtHomeOfAVolumeWithoutADriverIsExpandedThroughItsTwin(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	static := &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "nfs-" + namespace}, Provisioner: "kubernetes.io/no-provisioner",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingImmediate), AllowVolumeExpansion: ptr.To(true),
@@ -374,31 +361,25 @@ func attributesClass(t *testing.T, driver string, clusters ...*testbed.Cluster) 
 }
 
 func TestAttributesClassGoesToTheBackingClaim(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			name := attributesClass(t, route.storage().Name(), route.cluster())
-			claim := fabric.NewClaim(namespace, "data", newClass(t))
-			claim.Spec.VolumeAttributesClassName = &name
-			bed.CreateClaim(t, claim)
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			bed.AwaitRunning(t, namespace, "db")
-			have, virtual := awaitBound(t, bed.Home, namespace, "data")
-			b := backingOf(t, virtual)
-			assert.Equal(t, name, ptr.Deref(b.Spec.VolumeAttributesClassName, ""))
-			assert.Equal(t, name, ptr.Deref(virtual.Spec.VolumeAttributesClassName, ""))
-			assert.Equal(t, name, ptr.Deref(have.Status.CurrentVolumeAttributesClassName, ""))
-		})
-	}
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		name := attributesClass(t, route.storage().Name(), route.cluster())
+		claim := fabric.NewClaim(namespace, "data", newClass(t))
+		claim.Spec.VolumeAttributesClassName = &name
+		bed.CreateClaim(t, claim)
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		bed.AwaitRunning(t, namespace, "db")
+		have, virtual := awaitBound(t, bed.Home, namespace, "data")
+		b := backingOf(t, virtual)
+		assert.Equal(t, name, ptr.Deref(b.Spec.VolumeAttributesClassName, ""))
+		assert.Equal(t, name, ptr.Deref(virtual.Spec.VolumeAttributesClassName, ""))
+		assert.Equal(t, name, ptr.Deref(have.Status.CurrentVolumeAttributesClassName, ""))
+	})
 }
 
 // A place without the class that is asked for is passed over.
 func TestAttributesClassMustExistWhereTheVolumeIs(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	name := attributesClass(t, bed.HomeStorage.Name(), bed.Home)
 	class := newClass(t)
 	awaitCapacity(t, class, fabric.WestNode)
@@ -414,8 +395,7 @@ func TestAttributesClassMustExistWhereTheVolumeIs(t *testing.T) {
 
 // No program changes volumes on the test bed: the test says that it is done.
 func TestAttributesOfARemoteVolumeAreChanged(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	silver, gold := attributesClass(t, bed.WestStorage.Name(), bed.West), attributesClass(t, bed.WestStorage.Name(), bed.West)
 	claim := fabric.NewClaim(namespace, "data", newClass(t))
 	claim.Spec.VolumeAttributesClassName = &silver
@@ -447,8 +427,7 @@ func TestAttributesOfARemoteVolumeAreChanged(t *testing.T) {
 // A change that never came about is taken back as Kubernetes allows it.
 func TestAttributesThatFailThereAreToldAndTakenBack(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	gold := attributesClass(t, bed.WestStorage.Name(), bed.Home, bed.West)
 	claim := claimAndPod(t, namespace, newClass(t), fabric.InWest)
 	change(t, bed.Home, claim, map[string]any{"spec": map[string]any{"volumeAttributesClassName": gold}})
@@ -484,8 +463,7 @@ func TestAttributesThatFailThereAreToldAndTakenBack(t *testing.T) {
 
 // At home the driver of the real volume does it; the test says that it is done.
 func TestAttributesOfAVolumeAtHomeAreRecordedOnItsTwin(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	gold := attributesClass(t, bed.HomeStorage.Name(), bed.Home)
 	claim := claimAndPod(t, namespace, newClass(t), fabric.AtHome)
 	change(t, bed.Home, claim, map[string]any{"spec": map[string]any{"volumeAttributesClassName": gold}})

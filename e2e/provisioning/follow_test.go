@@ -123,46 +123,40 @@ func annotations(pairs map[string]any) map[string]any {
 }
 
 func TestLabelsAndAnnotationsThatTheClassListsAreCarried(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			claim := annotated(annotated(fabric.NewClaim(namespace, "data", newClass(t, with(keys.Carry, "team,backup/*"))), "backup/daily", "yes"),
-				"note", "mine")
-			claim.Labels = map[string]string{"team": "a", "app": "db"}
-			claim = bed.CreateClaim(t, claim)
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			bed.AwaitRunning(t, namespace, "db")
-			_, virtual := awaitBound(t, bed.Home, namespace, "data")
-			first := backingOf(t, virtual)
-			assert.Equal(t, "a", first.Labels["team"])
-			assert.Equal(t, "yes", first.Annotations["backup/daily"])
-			assert.NotContains(t, first.Labels, "app")
-			assert.NotContains(t, first.Annotations, "note")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		claim := annotated(annotated(fabric.NewClaim(namespace, "data", newClass(t, with(keys.Carry, "team,backup/*"))), "backup/daily", "yes"),
+			"note", "mine")
+		claim.Labels = map[string]string{"team": "a", "app": "db"}
+		claim = bed.CreateClaim(t, claim)
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		bed.AwaitRunning(t, namespace, "db")
+		_, virtual := awaitBound(t, bed.Home, namespace, "data")
+		first := backingOf(t, virtual)
+		assert.Equal(t, "a", first.Labels["team"])
+		assert.Equal(t, "yes", first.Annotations["backup/daily"])
+		assert.NotContains(t, first.Labels, "app")
+		assert.NotContains(t, first.Annotations, "note")
 
-			change(t, bed.Home, claim, annotations(map[string]any{"backup/daily": nil, "backup/hourly": "yes", "note": "ours"}))
-			eventually(t, func() bool {
-				b := backingOf(t, virtual)
-				_, daily := b.Annotations["backup/daily"]
-				return b.Annotations["backup/hourly"] == "yes" && !daily
-			}, func() string { return "what the user changed is not carried" })
+		change(t, bed.Home, claim, annotations(map[string]any{"backup/daily": nil, "backup/hourly": "yes", "note": "ours"}))
+		eventually(t, func() bool {
+			b := backingOf(t, virtual)
+			_, daily := b.Annotations["backup/daily"]
+			return b.Annotations["backup/hourly"] == "yes" && !daily
+		}, func() string { return "what the user changed is not carried" })
 
-			change(t, route.cluster(), first, annotations(map[string]any{"backup/hourly": "no", "local": "theirs"}))
-			eventually(t, func() bool {
-				b := backingOf(t, virtual)
-				return b.Annotations["backup/hourly"] == "yes" && b.Annotations["local"] == "theirs"
-			}, func() string { return "what drifted is not put right, or more than that" })
-			assert.Equal(t, string(claim.UID), backingOf(t, virtual).Labels[keys.ClaimUID])
-		})
-	}
+		change(t, route.cluster(), first, annotations(map[string]any{"backup/hourly": "no", "local": "theirs"}))
+		eventually(t, func() bool {
+			b := backingOf(t, virtual)
+			return b.Annotations["backup/hourly"] == "yes" && b.Annotations["local"] == "theirs"
+		}, func() string { return "what drifted is not put right, or more than that" })
+		assert.Equal(t, string(claim.UID), backingOf(t, virtual).Labels[keys.ClaimUID])
+	})
 }
 
 // Classes cannot be changed, but made anew.
 func TestWhatAClassNoLongerListsIsTakenOff(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	name := newClass(t, with(keys.Carry, "team"))
 	claim := annotated(fabric.NewClaim(namespace, "data", name), "team", "a")
 	bed.CreateClaim(t, claim)
@@ -191,8 +185,7 @@ func TestAccessAndVolumeModesArePassedOn(t *testing.T) {
 			corev1.ReadOnlyMany} {
 			for _, mode := range []corev1.PersistentVolumeMode{corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock} {
 				t.Run(route.name+" "+string(access)+" "+string(mode), func(t *testing.T) {
-					t.Parallel()
-					namespace := newNamespace(t)
+					namespace := beside(t)
 					claim := fabric.NewClaim(namespace, "data", fabric.Class)
 					claim.Spec.AccessModes, claim.Spec.VolumeMode = []corev1.PersistentVolumeAccessMode{access}, &mode
 					bed.CreateClaim(t, claim)
@@ -232,8 +225,7 @@ func TestClaimSaysWhatTheRealStorageSays(t *testing.T) {
 			reason: "BackingPending"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
+			namespace := beside(t)
 			real := "full-" + namespace
 			row.route.storage().SetClass(real, fakeprovisioner.Behavior{Refuse: refusal})
 			t.Cleanup(func() { row.route.storage().ResetClass(real) })
@@ -259,8 +251,7 @@ func TestClaimSaysWhatTheRealStorageSays(t *testing.T) {
 // TestMountOptionsOfARemoteVolumeAreThoseOfItsRealClass: the kubelet there mounts
 // the real volume, and nothing of that one crosses. The user is told.
 func TestMountOptionsOfARemoteVolumeAreThoseOfItsRealClass(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := bed.WestStorage.Class("real-"+namespace, storagev1.VolumeBindingImmediate)
 	class.MountOptions = []string{"noatime", "discard"}
 	makeClass(t, bed.West, class)

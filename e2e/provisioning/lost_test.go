@@ -31,50 +31,45 @@ import (
 // real volume, finalizers too, behind everybody's back. The data is still in the
 // storage: nothing may touch it, nor anything else.
 func TestClaimWhoseRealVolumeIsDeletedSaysSoUntilItIsThereAgain(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			cluster := route.cluster()
-			virtual, b, real := served(t, namespace, fabric.Class, route.place, cluster)
-			volumes := cluster.Client().CoreV1().PersistentVolumes()
-			must.Delete(t, volumes, real.Name)
-			must.Patch(t, volumes, real.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		cluster := route.cluster()
+		virtual, b, real := served(t, namespace, fabric.Class, route.place, cluster)
+		volumes := cluster.Client().CoreV1().PersistentVolumes()
+		must.Delete(t, volumes, real.Name)
+		must.Patch(t, volumes, real.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
-			told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingLost")
-			assert.Contains(t, told, "has lost its real volume \""+real.Name+"\"")
-			var condition *corev1.PersistentVolumeClaimCondition
-			eventually(t, func() bool {
-				condition = trouble(t, namespace, "data")
-				return condition != nil && condition.Reason == "BackingLost"
-			}, func() string { return fmt.Sprintf("the condition of the claim is %+v", condition) })
-			assert.Equal(t, told, condition.Message)
-			assert.Equal(t, corev1.ConditionTrue, condition.Status)
-			assert.False(t, condition.LastTransitionTime.IsZero())
-			ref, err := backing.RefOf(virtual)
-			require.NoError(t, err)
-			assert.Regexp(t, `lodestone_provisioner_volumes_in_trouble{cluster="`+ref.Cluster+`",reason="BackingLost"} [1-9]`, metrics(t))
+		told := await.Event(t, bed.Home.Client(), namespace, "data", "BackingLost")
+		assert.Contains(t, told, "has lost its real volume \""+real.Name+"\"")
+		var condition *corev1.PersistentVolumeClaimCondition
+		eventually(t, func() bool {
+			condition = trouble(t, namespace, "data")
+			return condition != nil && condition.Reason == "BackingLost"
+		}, func() string { return fmt.Sprintf("the condition of the claim is %+v", condition) })
+		assert.Equal(t, told, condition.Message)
+		assert.Equal(t, corev1.ConditionTrue, condition.Status)
+		assert.False(t, condition.LastTransitionTime.IsZero())
+		ref, err := backing.RefOf(virtual)
+		require.NoError(t, err)
+		assert.Regexp(t, `lodestone_provisioner_volumes_in_trouble{cluster="`+ref.Cluster+`",reason="BackingLost"} [1-9]`, metrics(t))
 
-			claim := claimOf(t, bed.Home, namespace, "data")
-			assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
-			assert.Equal(t, corev1.ClaimBound, claim.Status.Phase)
-			lost := backingOf(t, virtual)
-			require.NotNil(t, lost, "the backing claim is gone")
-			assert.Equal(t, corev1.ClaimLost, lost.Status.Phase)
-			assert.Nil(t, lost.DeletionTimestamp)
-			assert.True(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "the data is gone")
+		claim := claimOf(t, bed.Home, namespace, "data")
+		assert.Equal(t, virtual.Name, claim.Spec.VolumeName)
+		assert.Equal(t, corev1.ClaimBound, claim.Status.Phase)
+		lost := backingOf(t, virtual)
+		require.NotNil(t, lost, "the backing claim is gone")
+		assert.Equal(t, corev1.ClaimLost, lost.Status.Phase)
+		assert.Nil(t, lost.DeletionTimestamp)
+		assert.True(t, route.storage().Exists(real.Spec.CSI.VolumeHandle), "the data is gone")
 
-			// As its administrator is told to: the volume again, as it was.
-			must.Create(t, volumes, &corev1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{Name: real.Name, Labels: real.Labels, Annotations: real.Annotations}, Spec: real.Spec,
-			})
-			eventually(t, func() bool { return trouble(t, namespace, "data") == nil }, func() string {
-				return "the claim still says that something is wrong"
-			})
-			assert.Equal(t, corev1.ClaimBound, claimOf(t, cluster, b.Namespace, b.Name).Status.Phase)
+		// As its administrator is told to: the volume again, as it was.
+		must.Create(t, volumes, &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: real.Name, Labels: real.Labels, Annotations: real.Annotations}, Spec: real.Spec,
 		})
-	}
+		eventually(t, func() bool { return trouble(t, namespace, "data") == nil }, func() string {
+			return "the claim still says that something is wrong"
+		})
+		assert.Equal(t, corev1.ClaimBound, claimOf(t, cluster, b.Namespace, b.Name).Status.Phase)
+	})
 }
 
 // trouble returns the condition of a claim that says what is wrong with its volume,
@@ -103,8 +98,7 @@ func metrics(t *testing.T) string {
 }
 
 func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	// kube's own protection must not be what holds it.
 	deletePod(t, namespace, "db")
@@ -133,8 +127,7 @@ func TestShadowThatSomebodyDeletesKeepsItsData(t *testing.T) {
 }
 
 func TestRemoteNamespaceThatIsDeletedKeepsItsVolumes(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, b, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	deleteNamespace(t, bed.West, namespace)
 
@@ -177,8 +170,7 @@ func byHand(t *testing.T) string {
 
 func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.InWest, bed.West)
 	deletePod(t, namespace, "db")
 	awaitAbsent(t, "pod", func() *corev1.Pod { return podOf(t, namespace, "db") })
@@ -213,8 +205,7 @@ func TestShadowThatAnAdministratorMakesAnewByHandIsTaken(t *testing.T) {
 }
 
 func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
 	bed.AwaitRunning(t, namespace, "db")
 	deleteClaim(t, bed.Home, old.Namespace, old.Name)
@@ -237,8 +228,7 @@ func TestTwinThatSomebodyDeletesIsMadeAnewWithItsData(t *testing.T) {
 
 func TestVolumeOfAClaimThatIsDeletedWhileItsTwinIsHealedGoesToo(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	virtual, old, real := served(t, namespace, fabric.Class, fabric.AtHome, bed.Home)
 	deletePod(t, namespace, "db")
 	deleteClaim(t, bed.Home, old.Namespace, old.Name)

@@ -65,6 +65,13 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// beside has a test run beside others, in a namespace of its own.
+func beside(t *testing.T) string {
+	t.Helper()
+	t.Parallel()
+	return newNamespace(t)
+}
+
 // newNamespace makes a namespace in both clusters that home may use in west.
 func newNamespace(t *testing.T) string {
 	t.Helper()

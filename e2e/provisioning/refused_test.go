@@ -108,8 +108,7 @@ func TestClaimThatTheRemoteClusterRefusesGoesHome(t *testing.T) {
 }
 
 func TestClaimsOfOnePodGoHomeTogetherWhenOneIsRefused(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	limitClaims(t, namespace, "1")
 	var claims []*corev1.PersistentVolumeClaim
 	for _, name := range []string{"one", "two", "three"} {
@@ -125,8 +124,7 @@ func TestClaimsOfOnePodGoHomeTogetherWhenOneIsRefused(t *testing.T) {
 }
 
 func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	twins := watchClaims(t, bed.Home, fabric.Storage)
 	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), fakeprovisioner.Behavior{FullNodes: []string{"home-1"}})
@@ -140,8 +138,7 @@ func TestTwinIsMadeAnewWhenTheRealProvisionerHasNoRoomOnTheNode(t *testing.T) {
 }
 
 func TestPodWaitsAtHomeUntilThereIsRoom(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), fakeprovisioner.Behavior{FullNodes: []string{fakeprovisioner.EveryNode}})
 	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
@@ -250,8 +247,7 @@ func TestBadInputIsToldOnTheClaimAndChangesNothing(t *testing.T) {
 
 func TestInvalidClassIsTakenUpOnceItIsMended(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := newClass(t, with(keys.LocalClass, "later-"+namespace))
 	claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
 	bed.CreatePod(t, fabric.AtHome(fabric.NewPod(namespace, "db", "data")))
@@ -265,8 +261,7 @@ func TestInvalidClassIsTakenUpOnceItIsMended(t *testing.T) {
 // TestNodeThatGoesAwayIsReplaced deletes the selected node while the twin waits
 // for its volume there.
 func TestNodeThatGoesAwayIsReplaced(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	node := "gone-" + namespace
 	// The taint keeps pods of other tests, which run at the same time, off a node that goes away.
 	require.NoError(t, bed.HomeNodes.AddNodes(t.Context(), fakekubelet.Node{
@@ -430,8 +425,7 @@ func TestClaimGoesHomeWhereQuotasAndLimitsOfTheRemoteNamespaceDoNotAllowIt(t *te
 				}, reason: "OutsideLimits", says: []string{"minimum storage usage per PersistentVolumeClaim is 2Gi, but request is 1Gi"}},
 		} {
 			t.Run(name+", "+class, func(t *testing.T) {
-				t.Parallel()
-				namespace := newNamespace(t)
+				namespace := beside(t)
 				test.limit(t, namespace)
 				virtual := newClass(t, with(keys.RemoteClass, class))
 				awaitCapacity(t, virtual, fabric.WestNode)
@@ -451,8 +445,7 @@ func TestClaimGoesHomeWhereQuotasAndLimitsOfTheRemoteNamespaceDoNotAllowIt(t *te
 
 func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	limitTo(t, bed.West, namespace, corev1.ResourceList{corev1.ResourceRequestsStorage: resource.MustParse("512Mi")})
 	bed.CreateClaim(t, fabric.NewClaim(namespace, "data", fabric.Class))
 	bed.CreatePod(t, fabric.InWest(fabric.NewPod(namespace, "db", "data")))
@@ -465,8 +458,7 @@ func TestClaimGoesThereOnceTheQuotaOfTheRemoteNamespaceIsRaised(t *testing.T) {
 
 func TestClaimGoesElsewhereWhenTheQuotaOfTheStorageNamespaceLeavesNoRoom(t *testing.T) {
 	testbed.NotInShort(t)
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	real := makeClass(t, bed.Home, bed.HomeStorage.Class("limited-"+namespace, storagev1.VolumeBindingWaitForFirstConsumer))
 	limitTo(t, bed.Home, fabric.Storage, corev1.ResourceList{ofClass(real): resource.MustParse("1Gi")})
 	class := newClass(t, with(keys.LocalClass, real))
@@ -485,8 +477,7 @@ func TestClaimGoesElsewhereWhenTheQuotaOfTheStorageNamespaceLeavesNoRoom(t *test
 // A virtual claim counts once, in the namespace of its user, as one of the virtual
 // class; its twin counts elsewhere, as one of the real class.
 func TestVirtualClaimsCountInTheQuotasOfTheirNamespace(t *testing.T) {
-	t.Parallel()
-	namespace := newNamespace(t)
+	namespace := beside(t)
 	class := newClass(t)
 	hard := corev1.ResourceList{
 		ofClass(class): resource.MustParse("3Gi"), ofClass(fabric.HomeWait): resource.MustParse("0"),

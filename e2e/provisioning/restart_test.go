@@ -255,87 +255,70 @@ func refuseVolumes(t *testing.T, class string) (undo func()) {
 }
 
 func TestVolumeThatCannotBeCreatedForAWhileIsCreatedLater(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			class := newClass(t)
-			twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
-			undo := refuseVolumes(t, class)
-			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
-			eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
-			assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored"), twinOf(claim))
-			assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		class := newClass(t)
+		twins, shadows := watchClaims(t, bed.Home, fabric.Storage), watchClaims(t, bed.West, namespace)
+		undo := refuseVolumes(t, class)
+		claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		made := func() int { return len(twins(twinOf(claim))) + len(shadows("data")) }
+		eventually(t, func() bool { return made() == 1 }, func() string { return "there is no backing claim" })
+		assert.Contains(t, await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored"), twinOf(claim))
+		assert.Nil(t, volumeOf(t, bed.Home, twinOf(claim)))
 
-			undo()
-			_, virtual := awaitBound(t, bed.Home, namespace, "data")
-			bed.AwaitRunning(t, namespace, "db")
-			require.NotNil(t, backingOf(t, virtual))
-			assert.Equal(t, 1, made(), "the backing claim was made anew")
-		})
-	}
+		undo()
+		_, virtual := awaitBound(t, bed.Home, namespace, "data")
+		bed.AwaitRunning(t, namespace, "db")
+		require.NotNil(t, backingOf(t, virtual))
+		assert.Equal(t, 1, made(), "the backing claim was made anew")
+	})
 }
 
 func TestClaimThatIsDeletedWhileItsVolumeCannotBeCreatedLeavesNothing(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			class := newClass(t)
-			undo := refuseVolumes(t, class)
-			claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored")
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
-			awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		class := newClass(t)
+		undo := refuseVolumes(t, class)
+		claim := bed.CreateClaim(t, fabric.NewClaim(namespace, "data", class))
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		await.Event(t, bed.Home.Client(), namespace, "data", "VolumeNotStored")
+		remove(t, namespace)
+		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
 
-			undo()
-			awaitAbsent(t, "twin", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, fabric.Storage, twinOf(claim)) })
-			awaitAbsent(t, "shadow", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.West, namespace, "data") })
-			awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, twinOf(claim)) })
-			eventually(t, func() bool { return len(bed.WestStorage.VolumesOf(namespace)) == 0 }, func() string {
-				return "a real volume leaked in west"
-			})
-			eventually(t, func() bool {
-				for _, volume := range bed.HomeStorage.VolumesOf(fabric.Storage) {
-					if volume.Claim == twinOf(claim) {
-						return false
-					}
-				}
-				return true
-			}, func() string { return "a real volume leaked at home" })
+		undo()
+		awaitAbsent(t, "twin", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, fabric.Storage, twinOf(claim)) })
+		awaitAbsent(t, "shadow", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.West, namespace, "data") })
+		awaitAbsent(t, "virtual volume", func() *corev1.PersistentVolume { return volumeOf(t, bed.Home, twinOf(claim)) })
+		eventually(t, func() bool { return len(bed.WestStorage.VolumesOf(namespace)) == 0 }, func() string {
+			return "a real volume leaked in west"
 		})
-	}
+		eventually(t, func() bool {
+			for _, volume := range bed.HomeStorage.VolumesOf(fabric.Storage) {
+				if volume.Claim == twinOf(claim) {
+					return false
+				}
+			}
+			return true
+		}, func() string { return "a real volume leaked at home" })
+	})
 }
 
 func TestClaimThatIsDeletedWhileItsBackingClaimIsPendingLeavesNothing(t *testing.T) {
-	t.Parallel()
-	for _, route := range routes {
-		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			namespace := newNamespace(t)
-			class := newClass(t, with(keys.RemoteClass, fabric.WestNow))
-			claim := fabric.NewClaim(namespace, "data", class)
-			claim = bed.CreateClaim(t, claim)
-			bed.WestStorage.SetClaim(namespace, "data", never)
-			bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
-			bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
-			pending := func() *corev1.PersistentVolumeClaim {
-				if b := claimOf(t, bed.Home, fabric.Storage, twinOf(claim)); b != nil {
-					return b
-				}
-				return claimOf(t, bed.West, namespace, "data")
+	onRoutes(t, func(t *testing.T, route route, namespace string) {
+		class := newClass(t, with(keys.RemoteClass, fabric.WestNow))
+		claim := fabric.NewClaim(namespace, "data", class)
+		claim = bed.CreateClaim(t, claim)
+		bed.WestStorage.SetClaim(namespace, "data", never)
+		bed.HomeStorage.SetClaim(fabric.Storage, twinOf(claim), never)
+		bed.CreatePod(t, route.place(fabric.NewPod(namespace, "db", "data")))
+		pending := func() *corev1.PersistentVolumeClaim {
+			if b := claimOf(t, bed.Home, fabric.Storage, twinOf(claim)); b != nil {
+				return b
 			}
-			eventually(t, func() bool { return pending() != nil }, func() string { return "there is no backing claim" })
-			deletePod(t, namespace, "db")
-			deleteClaim(t, bed.Home, namespace, "data")
-			awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
-			awaitAbsent(t, "backing claim", pending)
-		})
-	}
+			return claimOf(t, bed.West, namespace, "data")
+		}
+		eventually(t, func() bool { return pending() != nil }, func() string { return "there is no backing claim" })
+		remove(t, namespace)
+		awaitAbsent(t, "claim", func() *corev1.PersistentVolumeClaim { return claimOf(t, bed.Home, namespace, "data") })
+		awaitAbsent(t, "backing claim", pending)
+	})
 }

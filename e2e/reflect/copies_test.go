@@ -27,10 +27,7 @@ import (
 )
 
 func TestConfigMapFollowsThePodThatNamesIt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	configMaps := home.Client().CoreV1().ConfigMaps(w.namespace)
 	settings := w.configMap("settings", "one")
 	w.configMap("other", "x")
@@ -73,10 +70,7 @@ func TestConfigMapFollowsThePodThatNamesIt(t *testing.T) {
 }
 
 func TestImmutableConfigMapIsReplaced(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	configMaps := home.Client().CoreV1().ConfigMaps(w.namespace)
 	settings := w.configMap("settings", "one")
 	settings.Immutable = ptr.To(true)
@@ -98,7 +92,6 @@ func TestImmutableConfigMapIsReplaced(t *testing.T) {
 }
 
 func TestForeignConfigMapIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
 	theirs := must.Create(t, west.Client().CoreV1().ConfigMaps(w.away), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"key": "theirs"},
@@ -116,7 +109,6 @@ func TestForeignConfigMapIsLeftAlone(t *testing.T) {
 }
 
 func TestNothingIsCopiedBeforeThePodIsAcceptedAndTheNamespaceReady(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
 	w.start(nil)
 	w.configMap("settings", "one")
@@ -171,10 +163,7 @@ func (w *world) noSecret(name string) func() bool {
 }
 
 func TestSecretFollowsThePodThatNamesIt(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	secrets := home.Client().CoreV1().Secrets(w.namespace)
 	password := w.secret("password", "one", nil)
 	w.secret("other", "x", nil)
@@ -222,7 +211,6 @@ func TestSecretFollowsThePodThatNamesIt(t *testing.T) {
 }
 
 func TestSecretsOfWestAreNeverRead(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
 	client, err := kubernetes.NewForConfig(w.remoteConfig)
 	require.NoError(t, err)
@@ -233,7 +221,6 @@ func TestSecretsOfWestAreNeverRead(t *testing.T) {
 }
 
 func TestForeignSecretIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
 	foreign := map[string]map[string]string{
 		"plain":   nil,
@@ -268,10 +255,7 @@ func TestForeignSecretIsLeftAlone(t *testing.T) {
 }
 
 func TestHomeTokensInSecretsDoNotTravel(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	w.secret("old-token", "x", func(secret *corev1.Secret) {
 		secret.Type = corev1.SecretTypeServiceAccountToken
 		secret.Annotations = map[string]string{corev1.ServiceAccountNameKey: "default"}
@@ -282,10 +266,7 @@ func TestHomeTokensInSecretsDoNotTravel(t *testing.T) {
 }
 
 func TestDeletedLedgerTakesNoSecretFromPods(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	w.secret("password", "one", nil)
 	w.pod("a", mounts("", "password"))
 	w.eventually("the copy is there", w.hasSecret("password", "one"))
@@ -303,7 +284,6 @@ func TestDeletedLedgerTakesNoSecretFromPods(t *testing.T) {
 }
 
 func TestForeignLedgerIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
 	theirs := must.Create(t, west.Client().CoreV1().ConfigMaps(w.away), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: ledger}, Data: map[string]string{"password": "x"},
@@ -362,10 +342,7 @@ func (w *world) endpoints(service string, endpoints ...discoveryv1.Endpoint) *di
 }
 
 func TestServicesAreThereWhileTheirNamespaceHasPodsThere(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	w.service("web", func(service *corev1.Service) { service.Spec.Type = corev1.ServiceTypeNodePort })
 	w.service("db", func(service *corev1.Service) { service.Spec.ClusterIP = corev1.ClusterIPNone })
 	w.consistently("no Service is there before a pod is", func() bool { return w.awayService("web") == nil })
@@ -404,10 +381,7 @@ func TestServicesAreThereWhileTheirNamespaceHasPodsThere(t *testing.T) {
 // TestEndpointsThatTheRemoteClusterMakesAreLeftAlone looks at the slice of Kubernetes' own controller, which gives it the labels of its
 // Service.
 func TestEndpointsThatTheRemoteClusterMakesAreLeftAlone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Routed)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Routed)
 	w.service("web", nil)
 	w.pod("a", nil)
 	own := func() *discoveryv1.EndpointSlice {
@@ -425,10 +399,7 @@ func TestEndpointsThatTheRemoteClusterMakesAreLeftAlone(t *testing.T) {
 }
 
 func TestExternalNamesNeedTheOwnersLeave(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	w.service("outside", func(service *corev1.Service) {
 		service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.test"}
 	})
@@ -438,7 +409,6 @@ func TestExternalNamesNeedTheOwnersLeave(t *testing.T) {
 }
 
 func TestEndpointsElsewhereAreThereIfPodNetworksAreRouted(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Routed)
 	w.open()
 	stop := w.start(nil)
@@ -473,10 +443,7 @@ func TestEndpointsElsewhereAreThereIfPodNetworksAreRouted(t *testing.T) {
 }
 
 func TestEndpointsStayHomeIfPodNetworksAreIsolated(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	w.service("web", nil)
 	w.endpoints("web", discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}})
 	w.pod("a", nil)
@@ -494,10 +461,7 @@ func review(t *testing.T, token, audience string) authenticationv1.TokenReviewSt
 }
 
 func TestHomeTokenTravelsOnlyOnRequestBoundToPodAndAudience(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	silent := w.pod("silent", nil)
 	asking := w.pod("asking", func(pod *corev1.Pod) { pod.Annotations = map[string]string{keys.Token: "vault"} })
 	name := needs.Token(asking.UID)
@@ -540,7 +504,6 @@ func TestHomeTokenTravelsOnlyOnRequestBoundToPodAndAudience(t *testing.T) {
 // TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt has home's gateways say that west and east reach each other, and no longer,
 // which is what the status of the RemoteCluster has.
 func TestEndpointsInAnotherRemoteClusterAreThereWhileHomeReachesIt(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Fabric)
 	var err error
 	w.remotes, err = clients.NewRemoteClusters(home.AdminConfig())

@@ -87,9 +87,19 @@ type world struct {
 	homePods remotecluster.Translations
 }
 
-// newWorld prepares a world; nothing runs in it yet.
+// running prepares a world whose namespace in west can be used, and runs what reflects in it.
+func running(t *testing.T, network v1alpha1.PodNetwork) *world {
+	t.Helper()
+	w := newWorld(t, network)
+	w.open()
+	w.start(nil)
+	return w
+}
+
+// newWorld prepares a world, of a test that runs beside others; nothing runs in it yet.
 func newWorld(t *testing.T, network v1alpha1.PodNetwork) *world {
 	t.Helper()
+	t.Parallel()
 	testbed.Require(t)
 	w := &world{t: t, homeID: "h" + rand.String(7), network: network, clock: newClock(t)}
 	w.node = "west-" + w.homeID

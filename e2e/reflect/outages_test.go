@@ -28,7 +28,6 @@ const rewritePeriod = 10 * time.Minute
 // TestPartitionOnlyDelays cuts the way to west for everything but watches that
 // are open, which is what a reflector cannot tell from a quiet cluster.
 func TestPartitionOnlyDelays(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, v1alpha1.Isolated)
 	w.open()
 	var cut atomic.Bool
@@ -71,10 +70,7 @@ func TestPartitionOnlyDelays(t *testing.T) {
 }
 
 func TestTamperedSecretIsWrittenAgainInTime(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	w.secret("password", "one", nil)
 	w.pod("a", mounts("", "password"))
 	w.eventually("the copy is there", w.hasSecret("password", "one"))
@@ -90,10 +86,7 @@ func TestTamperedSecretIsWrittenAgainInTime(t *testing.T) {
 }
 
 func TestCopiesOfOtherHomesDoNotTravelOn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, v1alpha1.Isolated)
-	w.open()
-	w.start(nil)
+	w := running(t, v1alpha1.Isolated)
 	copied := map[string]string{"lodestone.dev/home": "another", "lodestone.dev/reflected": "1234"}
 	must.Create(t, home.Client().CoreV1().ConfigMaps(w.namespace),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "copy", Labels: copied}})
@@ -163,7 +156,6 @@ func (w *world) nothingLeft() {
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, answerLost := range []bool{false, true} {
 		t.Run(fmt.Sprintf("answer lost %t", answerLost), func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t, v1alpha1.Routed)
 			w.open()
 			w.configMap("settings", "one")

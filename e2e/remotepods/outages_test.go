@@ -238,7 +238,6 @@ type killer struct {
 
 func newKiller(after int) *killer { return &killer{left: after, died: make(chan struct{})} }
 
-// dead says whether the program is dead.
 func (k *killer) dead() bool {
 	select {
 	case <-k.died:

@@ -44,7 +44,6 @@ func inPhase(t *testing.T, move *v1alpha1.VolumeMove, phase v1alpha1.MovePhase) 
 	return now
 }
 
-// act sets the action of a move.
 func act(t *testing.T, move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) {
 	t.Helper()
 	must.Patch(t, objects(t).In(move.Namespace), move.Name, types.MergePatchType,

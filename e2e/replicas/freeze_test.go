@@ -204,7 +204,6 @@ func resume(t *testing.T, made *v1alpha1.VolumeReplica) {
 	must.Patch(t, objects(t).Replicas(made.Namespace), made.Name, types.MergePatchType, []byte(`{"spec":{"paused":false}}`))
 }
 
-// setHooks changes the hooks of a replica.
 func setHooks(t *testing.T, made *v1alpha1.VolumeReplica, freeze, thaw, timeout string) {
 	t.Helper()
 	require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the provisioner writes its status meanwhile

@@ -139,7 +139,6 @@ type programs struct {
 	agent        *testbed.Program
 }
 
-// runPrograms runs Lodestone's programs.
 func (s *story) runPrograms() step {
 	return step{
 		title: "Run Lodestone with its own rights",

@@ -172,7 +172,6 @@ func (s *story) find(ctx context.Context, namespace, name, pod string) (*volume,
 	return v, err
 }
 
-// findBacking finds the backing claim and the real volume of a virtual volume.
 func (s *story) findBacking(ctx context.Context, v *volume, ref backing.Ref) error {
 	var err error
 	if v.backing, err = s.cluster(v.in).Client().CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name,

@@ -79,7 +79,6 @@ func (d *directory) write(name string, content []byte) error {
 	return nil
 }
 
-// remove removes everything.
 func (d *directory) remove() {
 	_ = os.RemoveAll(d.path)
 	_ = d.lock.Close()

@@ -30,7 +30,6 @@ func (v version) program(name string) string { return filepath.Join(v.programs, 
 // mover is the image of the version's mover.
 func (v version) mover() string { return "lodestone-mover:" + v.name }
 
-// build builds the programs of the version.
 func (v version) build(t *testing.T) version {
 	t.Helper()
 	arguments := []string{"build", "-ldflags", "-s -w", "-o", v.programs + "/"} // linked in half the time

@@ -78,7 +78,6 @@ func complete(t *testing.T, namespace, name string) {
 	assert.NotContains(t, podsByNode(t, namespace, name), fabric.WestNode)
 }
 
-// terms returns the node selector terms of a template.
 func terms(set *appsv1.DaemonSet) []corev1.NodeSelectorTerm {
 	affinity := set.Spec.Template.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

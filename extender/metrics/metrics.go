@@ -110,7 +110,7 @@ func (m *Metrics) Request(name string, code int, took time.Duration) {
 	if code == http.StatusOK {
 		verb.answered.Inc()
 	} else {
-		m.failed(name, code)
+		m.requests.WithLabelValues(name, strconv.Itoa(code)).Inc()
 	}
 	verb.duration.Observe(took.Seconds())
 }
@@ -196,10 +196,6 @@ func newVerb(name string, requests *prometheus.CounterVec, durations *prometheus
 		v.decided[outcome] = decisions.WithLabelValues(name, outcomes[outcome])
 	}
 	return v
-}
-
-func (m *Metrics) failed(name string, code int) {
-	m.requests.WithLabelValues(name, strconv.Itoa(code)).Inc()
 }
 
 // Kind describes the cached objects of one kind. Its functions must be safe for concurrent use.

@@ -296,7 +296,6 @@ func (r *reservation) shrink(bytes int64) {
 	r.bytes -= bytes
 }
 
-// release releases all of it.
 func (r *reservation) release() {
 	r.shrink(r.bytes)
 }

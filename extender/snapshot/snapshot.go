@@ -379,12 +379,7 @@ func (s *Snapshot) claimOf(pod Pod, volume PodVolume) (*Claim, bool) {
 }
 
 func mounted(volumes []PodVolume, claimName string) bool {
-	for _, volume := range volumes {
-		if volume.ClaimName == claimName {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(volumes, func(v PodVolume) bool { return v.ClaimName == claimName })
 }
 
 // siblingRange is how many ordinals below and above a pod's own are searched for siblings.

@@ -3,6 +3,7 @@ package adopt
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -194,10 +195,7 @@ func versionsOf(f Facts) (versions []version, lines []Line) {
 		byKey[key] = append(byKey[key], Line{Namespace: s.Namespace, Claim: seal.Name, Verb: Make, Version: s.Name, Seal: seal,
 			RestoreSize: s.Status.RestoreSize})
 	}
-	for _, v := range byKey {
-		versions = append(versions, v)
-	}
-	return versions, lines
+	return slices.Collect(maps.Values(byKey)), lines
 }
 
 // madeOf are the claims that are made of a version. If one cannot be, those that are of its moment are not made either.

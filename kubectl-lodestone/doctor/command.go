@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -312,7 +311,6 @@ func noAnswer(err error) bool {
 	return errors.As(err, &request) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// readRemote reads what runs in a remote cluster.
 func readRemote(ctx context.Context, remote *cli.Cluster, f *Facts) (err error) {
 	f.Remote, err = versions.Read(ctx, remote, versions.AgentNamespace)
 	if apierrors.IsForbidden(err) {
@@ -415,5 +413,3 @@ func serverTime(ctx context.Context, config *rest.Config) (time.Time, error) {
 	}
 	return at, nil
 }
-
-func sorted[V any](values map[string]V) []string { return slices.Sorted(maps.Keys(values)) }

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -211,7 +212,7 @@ func certificates(f Facts) (found []Finding) {
 	if len(f.Certificates) == 0 {
 		return ok("no certificates are in use")
 	}
-	for _, name := range sorted(f.Certificates) {
+	for _, name := range slices.Sorted(maps.Keys(f.Certificates)) {
 		end, err := expiry(f.Certificates[name])
 		switch {
 		case err != nil:

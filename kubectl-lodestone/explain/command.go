@@ -121,7 +121,6 @@ func parse(cmd *cobra.Command, args []string) (named cli.Reference, listed []cli
 	return named, nil, err
 }
 
-// write writes the answer about one object.
 func (a *asking) write(named cli.Reference, answer why.Answer) error {
 	switch {
 	case a.output.IsObject():

@@ -27,7 +27,6 @@ type Options struct {
 // takes are the kinds of what can be imported.
 var takes = []cli.Kind{cli.Claim, cli.Volume}
 
-// virtualClasses lists the virtual storage classes.
 func virtualClasses(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
 	classes, err := home.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {

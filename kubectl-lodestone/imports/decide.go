@@ -2,9 +2,11 @@ package imports
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
@@ -323,14 +325,8 @@ func ownerIsLost(name string, owner *corev1.PersistentVolumeClaim) error {
 		"command again", name, owner.Namespace, owner.Name)
 }
 
-// podOwns says whether a claim belongs to a pod.
 func podOwns(claim *corev1.PersistentVolumeClaim) bool {
-	for _, owner := range claim.OwnerReferences {
-		if owner.Kind == "Pod" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(claim.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.Kind == "Pod" })
 }
 
 // The steps of an import from a remote cluster, besides those that it shares with one at home.

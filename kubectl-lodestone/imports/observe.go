@@ -122,12 +122,7 @@ func virtualClaim(at types.NamespacedName, class, id string, like *corev1.Persis
 }
 
 func hasAnyPrefix(key string, prefixes []string) bool {
-	for _, prefix := range prefixes {
-		if strings.HasPrefix(key, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
 // claimOf reads a claim, nil if there is none.

@@ -255,7 +255,6 @@ func (a Remote) NextUndo() (Step, error) {
 	return Done, nil
 }
 
-// undoRemote undoes an import from a remote cluster.
 func (i *importing) undoRemote(ctx context.Context, a Remote) error {
 	at := a.Shadow.Namespace + "/" + a.Shadow.Name
 	for began := false; ; began = true {

@@ -235,7 +235,6 @@ func (i *importing) undo(ctx context.Context, h Home) error {
 	return err
 }
 
-// readClass reads the virtual class.
 func (i *importing) readClass(ctx context.Context) error {
 	class, err := i.home.Client.StorageV1().StorageClasses().Get(ctx, i.Class, metav1.GetOptions{})
 	switch {
@@ -286,7 +285,6 @@ func reference(claim *corev1.PersistentVolumeClaim) *corev1.ObjectReference {
 		UID: claim.UID}
 }
 
-// createClaim creates a virtual claim.
 func (i *importing) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	_, err := i.home.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Create(ctx, claim,
 		metav1.CreateOptions{FieldManager: fieldManager})
@@ -302,7 +300,6 @@ func (i *importing) explainRefusal(claim *corev1.PersistentVolumeClaim, err erro
 	return i.home.Explain("create claim "+claim.Namespace+"/"+claim.Name, err)
 }
 
-// removeRecord removes the record from a virtual claim that has its volume.
 func (i *importing) removeRecord(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": claim.UID, "annotations": map[string]any{keys.Import: nil}}})
 	if err != nil {
@@ -411,7 +408,6 @@ func denied(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// quotaExceeded reports whether a quota has no room.
 func quotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }

@@ -465,7 +465,6 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 	}
 }
 
-// printNext says what to do next.
 func (i *installing) printNext(ctx context.Context, v Values, facts Facts) error {
 	say := func(lines ...string) { fmt.Fprintln(i.out, strings.Join(lines, "\n")) }
 	if i.Remote {

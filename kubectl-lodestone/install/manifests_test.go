@@ -144,7 +144,6 @@ func TestARemoteClusterGetsTheAgentAlone(t *testing.T) {
 	}
 }
 
-// namesOfKind lists the objects of a kind.
 func namesOfKind(objects []*unstructured.Unstructured, kind string) (all []string) {
 	for _, o := range objects {
 		if o.GetKind() == kind {

@@ -8,6 +8,7 @@ package move
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -230,12 +231,7 @@ func (o *Options) spec() (v1alpha1.VolumeMoveSpec, error) {
 }
 
 func oneOf[T comparable](value T, allowed ...T) bool {
-	for _, a := range allowed {
-		if value == a {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(allowed, value)
 }
 
 func (o *Options) object(namespace string, claims ...string) (*v1alpha1.VolumeMove, error) {

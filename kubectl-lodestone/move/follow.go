@@ -229,7 +229,6 @@ func sumOf(status v1alpha1.VolumeMoveStatus) (s sums) {
 // takenUpIn is how long the provisioner may take to say something of a new move before somebody is asked to look at it.
 const takenUpIn = 30 * time.Second
 
-// progressLine says in one line how far a move is.
 func progressLine(move *v1alpha1.VolumeMove, now time.Time) string {
 	status := move.Status
 	phase := string(status.Phase)

@@ -162,7 +162,6 @@ func (r *runner) finish(ctx context.Context, move *v1alpha1.VolumeMove) error {
 // write prints the moves that were made, those of a StatefulSet always as a list; if there are none, the error says why.
 func (r *runner) write() error { return named.Write(r.streams.Out, r.Output, r.moves, r.statefulSet) }
 
-// deleteMove removes a VolumeMove that moved nothing.
 func (r *runner) deleteMove(ctx context.Context, move *v1alpha1.VolumeMove) error {
 	// This is also done after the user has ended the command.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

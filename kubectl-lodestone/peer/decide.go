@@ -225,7 +225,6 @@ func findHome(id string, s Situation) (*remotev1alpha1.HomeCluster, error) {
 	return found, nil
 }
 
-// setStrategy sets the namespace strategy of the plan.
 func (p *Plan) setStrategy(o Options, s Situation) error {
 	wanted := v1alpha1.NamespaceStrategy(o.Strategy)
 	if p.Remote != nil {

@@ -108,12 +108,9 @@ func Judge(pod *corev1.Pod, node *corev1.Node) error {
 }
 
 func ready(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Pod deletes just this pod at home without waiting for anybody, and records that in an event.

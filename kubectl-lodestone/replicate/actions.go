@@ -24,16 +24,6 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
-func pauseCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	return pausing(flags, streams, "pause", true, "Have no new version made",
-		`Pause has no new version made. One that is being made ends, and what is sealed stays.`)
-}
-
-func resumeCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
-	return pausing(flags, streams, "resume", false, "Have versions made again",
-		`Resume has versions made again, the next one at once if it is due.`)
-}
-
 // pausing returns the command that writes spec.paused.
 func pausing(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams, verb string, paused bool, short,
 	long string) *cobra.Command {

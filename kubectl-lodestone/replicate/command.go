@@ -112,7 +112,11 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 	cli.CompleteFlag(command, flags, "class", func(ctx context.Context, home *cli.Cluster, _ string) ([]string, error) {
 		return cli.ClassesAt(ctx, home, o.To)
 	})
-	command.AddCommand(statusCommand(flags, streams), pauseCommand(flags, streams), resumeCommand(flags, streams),
+	command.AddCommand(statusCommand(flags, streams),
+		pausing(flags, streams, "pause", true, "Have no new version made",
+			`Pause has no new version made. One that is being made ends, and what is sealed stays.`),
+		pausing(flags, streams, "resume", false, "Have versions made again",
+			`Resume has versions made again, the next one at once if it is due.`),
 		acceptCommand(flags, streams), deleteCommand(flags, streams))
 	return command
 }
@@ -220,7 +224,6 @@ func eachAlone(groups [][]string) (all [][]string) {
 	return all
 }
 
-// object returns the VolumeReplica of claims.
 func (o *Options) object(namespace string, claims []string) (*v1alpha1.VolumeReplica, error) {
 	limit, err := cli.Bandwidth(o.Bandwidth)
 	if err != nil {

@@ -223,7 +223,6 @@ func (r *runner) readHome(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// readClaim reads a claim, its class and its volume.
 func (r *runner) readClaim(ctx context.Context, f facts, name string) (facts, error) {
 	claim, err := r.home.Claim(ctx, r.namespace, name)
 	if err != nil {
@@ -382,7 +381,6 @@ func plan(w wanted) string {
 	return strings.Join(lines, "\n") + planFreeze(spec.Hooks)
 }
 
-// className names the real class of the copy.
 func (p part) className(spec v1alpha1.VolumeReplicaSpec) string {
 	if p.real != nil {
 		return "class " + p.real.Name

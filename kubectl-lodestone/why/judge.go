@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -109,7 +110,7 @@ func (p Pod) deleting(s Setting) Answer {
 	if node != nil && node.Labels[keys.Cluster] != "" {
 		cluster = node.Labels[keys.Cluster]
 	}
-	if event := latest(p.Events, reasons("OtherCluster")); event != nil {
+	if event := latest(p.Events, sets.New("OtherCluster")); event != nil {
 		return waits("pod %q is being deleted, but %s", pod.Name, event.Message)
 	}
 	problem := ""
@@ -366,34 +367,25 @@ func wanted(pod *corev1.Pod) string {
 
 // remote are the reasons of the virtual node's events that explain a pod which
 // has not started.
-var remote = reasons("RemotePodPending", "RemotePodEnding", "RemotePodLost", "RemotePodGone", "OtherCluster",
+var remote = sets.New("RemotePodPending", "RemotePodEnding", "RemotePodLost", "RemotePodGone", "OtherCluster",
 	"StaticPod", "DaemonSetPod", "NotScheduled", "NamespaceNotOpen", "ClaimStaysHome", "CreateFailed", "StartFailed", "HoldFailed")
 
 // kubelet are the reasons of a kubelet's events that explain a pod which has not
 // started.
-var kubelet = reasons("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", "Failed")
-
-// reasons makes a set.
-func reasons(names ...string) map[string]bool {
-	set := map[string]bool{}
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
-}
+var kubelet = sets.New("FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox", "NetworkNotReady", "Failed")
 
 // Reasons of the provisioner's events on claims, by what they mean for the sentence.
 var (
 	// harmed: the data is in danger.
-	harmed = reasons("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
+	harmed = sets.New("BackingDeleted", "BackingLost", "BackingMissing", "BackingVolumeDeleted", "BackingVolumeFailed")
 	// impaired: the volume cannot be used now.
-	impaired = reasons("NewerBacking", "NotRestored", "BackingMisbound", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
+	impaired = sets.New("NewerBacking", "NotRestored", "BackingMisbound", "BackingPending", "BackingNodeGone", "BackingNodeNotReady")
 	// locked: it is locked as for a move, and there is none.
-	locked = reasons("MoveMarksStay")
+	locked = sets.New("MoveMarksStay")
 	// stuck: nothing happens until somebody acts.
-	stuck = reasons("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
+	stuck = sets.New("TooLarge", "InvalidClaim", "BackingHasData", "CannotPublish", "VolumeNotStored")
 	// slow: it continues by itself, but takes long.
-	slow = reasons("WaitingForBacking", "WaitingForSibling", "ClusterNotUsable", "CreateFailed", "RecordFailed",
+	slow = sets.New("WaitingForBacking", "WaitingForSibling", "ClusterNotUsable", "CreateFailed", "RecordFailed",
 		"RemoveFailed", "MarkFailed", "RescheduleFailed", "WakeFailed", "UpdateFailed", "ExpandFailed", "ReflectFailed", "FixFailed")
 )
 
@@ -700,11 +692,11 @@ func condition(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCon
 }
 
 // probes are the reasons of a kubelet's events that explain a pod which runs and is not ready.
-var probes = reasons("Unhealthy", "ProbeError")
+var probes = sets.New("Unhealthy", "ProbeError")
 
 // scheduling are the reasons of events there that the status of the pod tells too, and only as long as
 // they are true.
-var scheduling = reasons("FailedScheduling")
+var scheduling = sets.New("FailedScheduling")
 
 // otherCluster is the reason of the event that says that a pod may run in another cluster than its node
 // stands for now.
@@ -720,7 +712,7 @@ const notMade = " has not made the pod yet: "
 func (p Pod) starting(s Setting, where string) Answer {
 	pod, said := p.Pod, p.Pod.Status.Message
 	unscheduled := pod.Status.Reason == corev1.PodReasonUnschedulable
-	there := recent(s, last(p.Events, func(e corev1.Event) bool { return fromCluster(e) && !scheduling[e.Reason] }))
+	there := recent(s, last(p.Events, func(e corev1.Event) bool { return fromCluster(e) && !scheduling.Has(e.Reason) }))
 	event := recent(s, latest(p.Events, remote))
 	if said != "" && !unscheduled && (event == nil || !strings.Contains(event.Message, said)) {
 		return waits("pod %q is %s: %s", pod.Name, where, said)
@@ -756,7 +748,7 @@ func (p Pod) starting(s Setting, where string) Answer {
 
 // notReady returns why a pod runs and is not ready; the condition of the pod says only that.
 func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
-	if event := recent(s, last(p.Events, func(e corev1.Event) bool { return probes[e.Reason] })); event != nil {
+	if event := recent(s, last(p.Events, func(e corev1.Event) bool { return probes.Has(e.Reason) })); event != nil {
 		return text(event)
 	}
 	if found := notYet.FindStringSubmatch(condition.Message); found != nil {
@@ -938,7 +930,7 @@ func (c Claim) volumeDeleted() (Answer, bool) {
 }
 
 // failed are the reasons with which provisioners and Kubernetes say on a claim that it gets no volume.
-var failed = reasons("ProvisioningFailed", "FailedBinding")
+var failed = sets.New("ProvisioningFailed", "FailedBinding")
 
 // ofOthers returns why a claim without a volume waits whose class is not Lodestone's: what its own
 // provisioner says, and whether kube-scheduler has chosen a node for it where that can make none.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/locality"
@@ -286,6 +287,6 @@ func when(e corev1.Event) time.Time {
 
 // latest returns the last event of one of the reasons, nil if there is none. What came from a remote
 // cluster does not count, whatever reasons it gives: nothing is concluded from that.
-func latest(events []corev1.Event, reasons map[string]bool) *corev1.Event {
-	return last(events, func(e corev1.Event) bool { return !fromCluster(e) && reasons[e.Reason] })
+func latest(events []corev1.Event, reasons sets.Set[string]) *corev1.Event {
+	return last(events, func(e corev1.Event) bool { return !fromCluster(e) && reasons.Has(e.Reason) })
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Workload has the facts about what makes pods, such as a Deployment.
@@ -32,7 +33,7 @@ type Workload struct {
 }
 
 // unmade are the reasons of events that say why no pod is made.
-var unmade = reasons("FailedCreate")
+var unmade = sets.New("FailedCreate")
 
 // Of returns why pods of a workload wait, or that none does.
 func (w Workload) Of(s Setting) Answer {

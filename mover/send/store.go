@@ -329,8 +329,5 @@ func (c *storeSelection) worthStoring(change *tree.Change) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("look at %q at the source: %w", e.Path, err)
 	}
-	return atLeastQuarter(min(differs, uint64(s.Blocks)*512), e.Size), nil
+	return min(differs, uint64(s.Blocks)*512) >= e.Size/4, nil
 }
-
-// atLeastQuarter reports whether part is at least a quarter of whole.
-func atLeastQuarter(part, whole uint64) bool { return part >= whole/4 }

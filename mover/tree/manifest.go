@@ -524,9 +524,6 @@ func (b *blockWriter) add(hashes []byte) error {
 	return nil
 }
 
-// addZeros adds so many blocks of zeros.
-func (b *blockWriter) addZeros(n uint64) { b.zeros += n }
-
 // endZeros writes the last run of zeros.
 func (b *blockWriter) endZeros() error {
 	n := b.zeros

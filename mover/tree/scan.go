@@ -407,7 +407,7 @@ func (c *collector) hashParts(ctx context.Context, f *openedFile, seen *observat
 			if err := writeZeros(ctx, content, p.zeros); err != nil {
 				return 0, err
 			}
-			pending.addZeros(p.zeros)
+			pending.zeros += p.zeros
 		}
 		_, _ = content.Write(p.blocks)
 		if err := pending.add(p.blocks); err != nil {

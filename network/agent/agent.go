@@ -410,7 +410,6 @@ func (a *agent) keepLanes(ctx context.Context) error {
 	return nil
 }
 
-// closeLanes closes some of the lanes.
 func (a *agent) closeLanes(which func(name string) bool) {
 	for name, l := range a.lanes {
 		if which(name) {

@@ -33,7 +33,6 @@ func newTick(say byte, keys []Key) []byte {
 	return frame
 }
 
-// readTick reads the content of a tick.
 func readTick(content []byte) (said byte, keys []Key) {
 	for key := range slices.Chunk(content[1:], len(Key{})) {
 		keys = append(keys, Key(key))
@@ -41,7 +40,6 @@ func readTick(content []byte) (said byte, keys []Key) {
 	return content[0], keys
 }
 
-// putHeader writes the header of a frame.
 func putHeader(frame []byte, kind byte) {
 	binary.BigEndian.PutUint32(frame, uint32(len(frame)-frameHeader))
 	frame[0] = kind

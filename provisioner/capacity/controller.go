@@ -163,7 +163,6 @@ func (c *Controller) observe() Seen {
 	return seen
 }
 
-// reportError logs the error of a pass.
 func (c *Controller) reportError(ctx context.Context, err error) {
 	logger := klog.FromContext(ctx)
 	if errors.Is(err, errUnmade) {

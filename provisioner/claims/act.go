@@ -259,7 +259,7 @@ func (f *Controller) publishable(uid types.UID) *corev1.PersistentVolume {
 		// volume after that, nobody waits for.
 		pv.Status.Phase = corev1.VolumeBound
 	}
-	f.Metrics.published(a.Route.Cluster, o.Now.Sub(f.memory.selectedAt(uid, o.Now)))
+	f.Metrics.publish.WithLabelValues(a.Route.Cluster).Observe(o.Now.Sub(f.memory.selectedAt(uid, o.Now)).Seconds())
 	return pv
 }
 

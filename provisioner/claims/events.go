@@ -68,9 +68,9 @@ func (f *Controller) claimChanged(before, after *corev1.PersistentVolumeClaim) {
 func (f *Controller) BackingChanged(b *corev1.PersistentVolumeClaim) {
 	uid := types.UID(b.Labels[keys.ClaimUID])
 	if owner, ok := f.Place.OwnerOf(b); ok && uid != "" {
-		f.memory.addOwner(uid, owner)
+		f.memory.update(uid, func(r *remembered) { r.owners = added(r.owners, owner) })
 		if backing.WasMoved(b.Name) {
-			f.memory.addMoved(uid, b.Name)
+			f.memory.update(uid, func(r *remembered) { r.moved = added(r.moved, b.Name) })
 		}
 		f.sourceChanged(owner)
 		// A later claim of the same name may be waiting until this name is free.

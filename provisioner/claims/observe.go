@@ -6,7 +6,6 @@ package claims
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -176,7 +175,7 @@ func (f *Controller) addLastWarning(o *steps.Observation) {
 		return b.Claim.UID == o.LastWarning.Backing && b.Claim.Status.Phase != corev1.ClaimBound
 	})
 	if !waits {
-		f.memory.dropLastWarning(o.UID)
+		f.memory.update(o.UID, func(r *remembered) { r.lastWarning = nil })
 		o.LastWarning = nil
 	}
 }
@@ -215,14 +214,12 @@ func (f *Controller) owners(o steps.Observation) []types.NamespacedName {
 
 // candidates returns the clusters in which a backing claim may be.
 func (f *Controller) candidates(o steps.Observation) []string {
-	found := map[string]bool{}
-	for _, id := range f.Clusters.IDs() {
-		found[id] = true
-	}
+	ids := f.Clusters.IDs()
 	if o.Claim != nil && o.Claim.Annotations[keys.Routed] != "" {
-		found[o.Claim.Annotations[keys.Routed]] = true
+		ids = append(ids, o.Claim.Annotations[keys.Routed])
 	}
-	return slices.Sorted(maps.Keys(found))
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // View returns the state of a cluster for claims of a namespace.
@@ -647,7 +644,6 @@ func (m *memory) of(claim types.UID) remembered {
 	return remembered{}
 }
 
-// update changes the state of a claim.
 func (m *memory) update(claim types.UID, change func(*remembered)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -777,14 +773,6 @@ func (m *memory) orphans() (claims []types.UID) {
 // maxOwners limits the owners kept for one claim: backing claims in a remote cluster can be
 // forged, each with another owner.
 const maxOwners = 16
-
-func (m *memory) addOwner(claim types.UID, owner types.NamespacedName) {
-	m.update(claim, func(r *remembered) { r.owners = added(r.owners, owner) })
-}
-
-func (m *memory) addMoved(claim types.UID, name string) {
-	m.update(claim, func(r *remembered) { r.moved = added(r.moved, name) })
-}
 
 func added[T comparable](have []T, one T) []T {
 	if slices.Contains(have, one) || len(have) >= maxOwners {

@@ -153,8 +153,3 @@ func (m *memory) postponeEvents(claim, b types.UID, now time.Time) {
 		r.lastWarning = last
 	})
 }
-
-// dropLastWarning drops the last warning about a backing claim that no longer waits.
-func (m *memory) dropLastWarning(claim types.UID) {
-	m.update(claim, func(r *remembered) { r.lastWarning = nil })
-}

@@ -75,10 +75,6 @@ func (m *Metrics) refused(r *steps.Refusal) {
 	m.refusals.WithLabelValues(r.Cluster, r.Reason).Inc()
 }
 
-func (m *Metrics) published(cluster string, took time.Duration) {
-	m.publish.WithLabelValues(cluster).Observe(took.Seconds())
-}
-
 // troubles counts virtual volumes by health.
 type troubles struct {
 	gauge *prometheus.GaugeVec

@@ -94,7 +94,6 @@ func (w *routes) forwardFirst(to podPort, now time.Time) bool {
 	return known && last.forwarded
 }
 
-// noteRoute records the route to a port.
 func (w *routes) noteRoute(to podPort, forwarded bool, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

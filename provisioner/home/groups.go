@@ -2,9 +2,7 @@ package home
 
 import (
 	"context"
-	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -55,18 +53,11 @@ func (g *Groups) Run(ctx context.Context) {
 // that can be used.
 func GroupVersion(resources discovery.ServerResourcesInterface) (schema.GroupVersion, bool, error) {
 	for _, version := range volumesnapshot.GroupVersions {
-		list, err := resources.ServerResourcesForGroupVersion(version.String())
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+		has, err := serves(resources, volumesnapshot.GroupSnapshots(version), volumesnapshot.GroupContents(version))
 		if err != nil {
-			return schema.GroupVersion{}, false, fmt.Errorf("ask for the resources of %s: %w", version, err)
+			return schema.GroupVersion{}, false, err
 		}
-		found := map[string]bool{}
-		for _, resource := range list.APIResources {
-			found[resource.Name] = true
-		}
-		if found[volumesnapshot.GroupSnapshots(version).Resource] && found[volumesnapshot.GroupContents(version).Resource] {
+		if has {
 			return version, true, nil
 		}
 	}

@@ -6,6 +6,7 @@ package home
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -169,18 +170,22 @@ func (h *Snapshots) Run(ctx context.Context) {
 
 // Has asks whether a cluster serves the VolumeSnapshot API.
 func Has(resources discovery.ServerResourcesInterface) (bool, error) {
-	list, err := resources.ServerResourcesForGroupVersion(volumesnapshot.GroupVersion.String())
+	return serves(resources, volumesnapshot.Snapshots, volumesnapshot.Contents)
+}
+
+// serves asks whether a cluster serves both of two resources of one version.
+func serves(resources discovery.ServerResourcesInterface, one, other schema.GroupVersionResource) (bool, error) {
+	list, err := resources.ServerResourcesForGroupVersion(one.GroupVersion().String())
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for the resources of %s: %w", volumesnapshot.GroupVersion, err)
+		return false, fmt.Errorf("ask for the resources of %s: %w", one.GroupVersion(), err)
 	}
-	found := map[string]bool{}
-	for _, resource := range list.APIResources {
-		found[resource.Name] = true
+	has := func(name string) bool {
+		return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 	}
-	return found[volumesnapshot.Snapshots.Resource] && found[volumesnapshot.Contents.Resource], nil
+	return has(one.Resource) && has(other.Resource), nil
 }
 
 func (h *Snapshots) watch(ctx context.Context) {

@@ -157,7 +157,6 @@ type activeClaim struct {
 	refused string
 }
 
-// claim returns the state of a claim.
 func (w *activeMove) claim(i int) *activeClaim {
 	if w.claims == nil {
 		w.claims = map[int]*activeClaim{}
@@ -211,7 +210,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	var beside sync.WaitGroup
 	beside.Go(func() { c.runSweep(ctx) })
-	beside.Go(func() { c.runMarks(ctx) })
+	beside.Go(func() { c.marks.queue.Run(ctx, markWorkers, c.syncMarks) })
 	beside.Go(func() { c.runLine(ctx) })
 	var unlabelled error
 	if c.LabelSpaces {

@@ -261,7 +261,7 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 		return nil, err
 	}
 	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target, Kept: kept,
-		Offline: isForOnePod(claim)}
+		Offline: slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)}
 	if known.Offline {
 		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
 	}
@@ -504,12 +504,7 @@ func adviceOnTakenName(taken, claim *corev1.PersistentVolumeClaim, homeID string
 // findsClaims says whether a home node represents a cluster whose virtual node gives pods
 // there the claims that volumes name.
 func (c *Controller) findsClaims(cluster string) bool {
-	for _, node := range c.StandIns(cluster) {
-		if node.Labels[keys.Claims] == keys.ClaimsOfVolumes {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.StandIns(cluster), func(n *corev1.Node) bool { return n.Labels[keys.Claims] == keys.ClaimsOfVolumes })
 }
 
 // firstFreeName returns the first unused one of the names for backing claims of moves.
@@ -570,11 +565,6 @@ func (c *Controller) snapshotOf(ctx context.Context, name string, source *record
 		Copy: record.Copy{Ref: backing.Ref{Cluster: source.Ref.Cluster, Namespace: source.Ref.Namespace, Name: name}, Class: source.Class},
 		By:   by, Driver: volume.Driver, Handle: volume.Handle,
 	}, "", nil
-}
-
-// isForOnePod says whether only one pod at a time may use a claim.
-func isForOnePod(claim *corev1.PersistentVolumeClaim) bool {
-	return slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)
 }
 
 // requireOneSource refuses a claim with its data in another cluster than the claims before

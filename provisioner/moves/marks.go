@@ -50,9 +50,6 @@ func newMarks() marks {
 	}
 }
 
-// runMarks works until ctx ends. What it looks at is queued as claims and pods change.
-func (c *Controller) runMarks(ctx context.Context) { c.marks.queue.Run(ctx, markWorkers, c.syncMarks) }
-
 // syncMarks takes the marks off a claim, and then the gate off its pods, if no move holds it.
 func (c *Controller) syncMarks(ctx context.Context, key types.NamespacedName) (after time.Duration, err error) {
 	claim, err := c.sites.Home().Claim(ctx, key.Namespace, key.Name)

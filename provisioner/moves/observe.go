@@ -78,7 +78,6 @@ func (c *Controller) readAgain(ctx context.Context, w *activeMove) error {
 	return nil
 }
 
-// moversOf returns the movers of a move.
 func moversOf(o *steps.Observation) (all []*movers.State) {
 	for i := range o.Claims {
 		seen := &o.Claims[i]
@@ -119,7 +118,6 @@ func (c *Controller) glance(ctx context.Context, w *activeMove) (steps.Observati
 	return o, true
 }
 
-// observeMove reads the VolumeMove.
 func (c *Controller) observeMove(ctx context.Context, w *activeMove, o *steps.Observation) error {
 	move, err := c.Moves.In(w.Namespace).Get(ctx, w.Name, metav1.GetOptions{})
 	switch {

@@ -3,6 +3,7 @@ package moves
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -252,11 +253,7 @@ func (r *Records) set(move types.UID, next *record.Record) (freed []types.UID) {
 func (r *Records) all() map[types.UID]*record.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[types.UID]*record.Record{}
-	for uid, known := range r.records {
-		all[uid] = known
-	}
-	return all
+	return maps.Clone(r.records)
 }
 
 // recordKey is the key of the record in its Secret.

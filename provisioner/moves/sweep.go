@@ -28,7 +28,6 @@ import (
 // sweepEvery is the interval between sweeps for objects that late requests have created.
 const sweepEvery = 10 * time.Minute
 
-// runSweep sweeps until ctx ends.
 func (c *Controller) runSweep(ctx context.Context) {
 	for {
 		if err := c.sweep(ctx); err != nil && ctx.Err() == nil {

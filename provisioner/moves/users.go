@@ -159,7 +159,6 @@ func mayBeAttached(r *record.Record) bool {
 	return !record.Before(r.Phase, v1alpha1.MoveQuiesce) || slices.ContainsFunc(r.Claims, func(c record.Claim) bool { return c.Offline })
 }
 
-// noteSourceUsers adds the users of a source to the observation.
 func (c *Controller) noteSourceUsers(o *steps.Observation, found *sourceUsers) {
 	found.AddTo(&o.Seen, o.Record.Known)
 	seen := &o.Claims[found.claim]

@@ -424,7 +424,6 @@ func (c *connection) rewatchClaims(namespace string) {
 	}
 }
 
-// unwatchClaims stops the watch of a namespace.
 func (c *connection) unwatchClaims(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -480,12 +479,7 @@ func (c *connection) claim(key types.NamespacedName) *corev1.PersistentVolumeCla
 func (c *connection) watchedNamespaces() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	result := make([]string, 0, len(c.claims))
-	for namespace := range c.claims {
-		result = append(result, namespace)
-	}
-	slices.Sort(result)
-	return result
+	return slices.Sorted(maps.Keys(c.claims))
 }
 
 // watchMore starts the optional watches: storage capacities if home has the right, and

@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -354,11 +356,7 @@ func (r *Clusters) Get(id string) *Cluster {
 func (r *Clusters) IDs() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ids := make([]string, 0, len(r.clusters))
-	for id := range r.clusters {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(r.clusters))
 }
 
 // Object returns the RemoteCluster of this name from the cache, nil if there is none. The
@@ -398,7 +396,6 @@ func Same(ctx context.Context, client kubernetes.Interface, remote *v1alpha1.Rem
 	return remote.Status.ClusterUID == uid && (made == "" || made == uid), nil
 }
 
-// event writes an event on a RemoteCluster.
 func (r *Clusters) event(remote *v1alpha1.RemoteCluster, kind, reason, message string) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "RemoteCluster", Name: remote.Name, UID: remote.UID,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,10 +45,7 @@ func (c *Cluster) record(ctx context.Context, remotes statusWriter, namespace st
 	}
 	c.mu.Lock()
 	done, uid := c.recorded[namespace], c.uid
-	var wanted []string
-	for name := range c.waiting {
-		wanted = append(wanted, name)
-	}
+	wanted := slices.Collect(maps.Keys(c.waiting))
 	c.mu.Unlock()
 	if done {
 		return nil

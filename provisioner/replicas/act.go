@@ -220,7 +220,6 @@ func sealOf(o decide.Observation, i int) *volumesnapshot.Seal {
 	return seal
 }
 
-// save writes the record.
 func (c *Controller) save(ctx context.Context, w *activeReplica, next *record.Record) error {
 	written, err := c.write(ctx, w.record, next)
 	if err != nil {
@@ -320,7 +319,6 @@ func (c *Controller) dropClaim(ctx context.Context, ref backing.Ref, uid types.U
 	return site.IgnoreGone(err, "delete real claim "+ref.Key().String())
 }
 
-// dropSnapshot deletes a snapshot of a replica.
 func (c *Controller) dropSnapshot(ctx context.Context, cluster, namespace, name string, uid types.UID) error {
 	at, err := c.sites.At(cluster)
 	if err != nil {

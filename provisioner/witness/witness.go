@@ -304,12 +304,9 @@ func PodOf(cluster string, pod *home.Pod) proof.Pod {
 
 // Uses says whether a pod mounts a claim of its namespace.
 func Uses(spec *corev1.PodSpec, claim string) bool {
-	for _, volume := range spec.Volumes {
-		if volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == claim {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+	})
 }
 
 // NodeOfUsers returns the node on which pods use a virtual claim in the cluster of its backing claim, except the pod of a name; empty

@@ -160,15 +160,7 @@ func (c *Controller) ensureBounds(ctx context.Context, home *remotev1alpha1.Home
 }
 
 func sameResources(a, b corev1.ResourceList) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for name, quantity := range a {
-		if other, ok := b[name]; !ok || quantity.Cmp(other) != 0 {
-			return false
-		}
-	}
-	return true
+	return len(a) == len(b) && within(a, b)
 }
 
 // sameLimits reports whether have equals want with the API server's defaults.

@@ -60,7 +60,6 @@ func (a *attempts) begin(key types.NamespacedName) {
 	a.change(key, func(of *attempt) { of.own, of.unknownUntil = true, time.Time{} })
 }
 
-// outcomeUnknown records that the outcome of a request is unknown.
 func (a *attempts) outcomeUnknown(key types.NamespacedName) {
 	a.change(key, func(of *attempt) { of.own, of.unknownUntil = true, time.Now().Add(a.settle) })
 }

@@ -318,7 +318,7 @@ func (c *Controller) refresh(ctx context.Context, s *state) (bool, error) {
 		return false, fmt.Errorf("get ShadowPod: %w", err)
 	}
 	same := now.UID == s.shadow.UID && now.Generation == s.shadow.Generation && now.DeletionTimestamp == nil &&
-		now.Status == s.shadow.Status && hasFinalizer(now, keys.ShadowPodFinalizer)
+		now.Status == s.shadow.Status && slices.Contains(now.Finalizers, keys.ShadowPodFinalizer)
 	s.shadow, s.current, s.asOf = now, true, asked
 	return same, nil
 }
@@ -533,10 +533,6 @@ func (c *Controller) release(ctx context.Context, s *state) error {
 	c.attempts.forget(keyOf(s.shadow))
 	s.gone = true
 	return nil
-}
-
-func hasFinalizer(object metav1.Object, finalizer string) bool {
-	return slices.Contains(object.GetFinalizers(), finalizer)
 }
 
 func without(finalizers []string, finalizer string) []string {

@@ -476,10 +476,7 @@ func refused(o Observation) *Message {
 // scheduled reports whether a scheduler bound the pod; it writes the condition together with the
 // node.
 func scheduled(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue
+	})
 }

@@ -20,7 +20,6 @@ import (
 // errAnonymous is the answer to requests without credentials.
 var errAnonymous = errors.New("show a client certificate of the cluster, or a token: nothing here is open to everybody")
 
-// authenticate returns the user who sent a request.
 func (s *Server) authenticate(r *http.Request) (*user, error) {
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		return s.authorities.user(r.Context(), r.TLS.PeerCertificates)

@@ -205,7 +205,6 @@ func (e *endpoint) admit(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && allowed
 }
 
-// pods returns the pods of the node.
 func (e *endpoint) pods() []*corev1.Pod {
 	var found []*corev1.Pod
 	for pod := range controller.EachMentioning[corev1.Pod](e.server.config.Pods, e.node) {

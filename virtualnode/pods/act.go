@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,6 @@ var errChanged = errors.New("it has changed since it was read")
 // passing reports whether an error goes away without anybody's action.
 func passing(err error) bool { return errors.Is(err, errChanged) || apierrors.IsConflict(err) }
 
-// act takes one step.
 func (r *runner) act(ctx context.Context, k key, o decide.Observation, step decide.Step) outcome {
 	switch step.Verb {
 	case decide.Refuse:
@@ -566,13 +566,7 @@ func absent(err error, name string) bool {
 		return false
 	}
 	details := status.Status().Details
-	if details == nil || details.Name != name {
-		return false
-	}
-	for _, cause := range details.Causes {
-		if cause.Type == metav1.CauseTypeUnexpectedServerResponse {
-			return false
-		}
-	}
-	return true
+	return details != nil && details.Name == name && !slices.ContainsFunc(details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
 }

@@ -293,5 +293,4 @@ func (r *runner) countUp(ctx context.Context, event *corev1.Event) error {
 	return nil
 }
 
-// count counts an event of the remote cluster.
 func (r *runner) count(result string) { r.told.WithLabelValues(r.session.Cluster, result).Inc() }

@@ -3,7 +3,9 @@ package pods
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -234,10 +236,7 @@ func (p *remoteNamespaces) pod(k key) *corev1.Pod {
 // each calls do for every ShadowPod in the caches.
 func (p *remoteNamespaces) each(do func(*shadowPod, bool)) {
 	p.mu.Lock()
-	watched := make([]*watchedNamespace, 0, len(p.watched))
-	for _, at := range p.watched {
-		watched = append(watched, at)
-	}
+	watched := slices.Collect(maps.Values(p.watched))
 	p.mu.Unlock()
 	for _, at := range watched {
 		for shadow := range controller.Each[shadowPod](at.shadows) {

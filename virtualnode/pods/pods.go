@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -379,7 +380,6 @@ func (r *runner) tell(k key, pod *corev1.Pod, m *decide.Message) {
 	r.config.Recorder.Event(pod, kind, m.Reason, text)
 }
 
-// encode returns a patch as JSON.
 func encode(patch map[string]any) ([]byte, error) {
 	data, err := json.Marshal(patch)
 	if err != nil {
@@ -388,7 +388,6 @@ func encode(patch map[string]any) ([]byte, error) {
 	return data, nil
 }
 
-// keyOf returns the key of a home pod.
 func (r *runner) keyOf(pod metav1.Object) key {
 	return key{uid: pod.GetUID(), namespace: r.session.Namespace(pod.GetNamespace()), name: pod.GetName()}
 }
@@ -488,14 +487,10 @@ func (r *runner) enqueueAll(which func(namespace string) bool) {
 // everywhere is which of enqueueAll for the pods of all namespaces.
 func everywhere(string) bool { return true }
 
-// ready reports whether a node is ready.
 func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // address returns the internal address of a node, empty if it has none.

@@ -241,8 +241,6 @@ func (m *Metrics) show(cluster string, ready bool) {
 	m.ready.WithLabelValues(cluster).Set(value)
 }
 
-func (m *Metrics) began(cluster string) { m.sessions.WithLabelValues(cluster).Inc() }
-
 func (m *Metrics) forget(cluster string) {
 	m.ready.DeleteLabelValues(cluster)
 	m.sessions.DeleteLabelValues(cluster)

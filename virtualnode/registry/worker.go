@@ -224,7 +224,7 @@ func (w *clusterWorker) begin(ctx context.Context, s *session.Session) *running 
 	ctx, cancel := context.WithCancel(ctx)
 	r := &running{begun: time.Now(), cancel: cancel, done: make(chan struct{})}
 	w.config.Endpoints.Use(w.id, s)
-	w.config.Metrics.began(w.id)
+	w.config.Metrics.sessions.WithLabelValues(w.id).Inc()
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	end := func(err error) {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -180,12 +181,7 @@ func (s *Set) leave(m *member) {
 func (s *Set) all() []*member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []*member
-	for _, m := range s.members {
-		all = append(all, m)
-	}
-	slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.ID, b.ID) })
-	return all
+	return slices.SortedFunc(maps.Values(s.members), func(a, b *member) int { return strings.Compare(a.ID, b.ID) })
 }
 
 func (s *Set) member(id string) *member {
@@ -331,7 +327,6 @@ func (s *Set) destination(to *rules.Cluster, namespace string) rules.Destination
 	}
 }
 
-// ready says whether a node is.
 func ready(node *corev1.Node) bool {
 	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

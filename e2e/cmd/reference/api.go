@@ -61,7 +61,6 @@ var kubernetes = map[string]string{
 	"LimitRangeItem defines a min/max usage limit": "LimitRangeItem",
 }
 
-// definitions reads the definitions in the tree at root.
 func definitions(root string) ([]definition, error) {
 	var kinds []definition
 	for _, folder := range []string{"deploy/base/crds", "deploy/remote/crds", "deploy/network/program/crds"} {

@@ -45,5 +45,4 @@ func write(root string) error {
 	return nil
 }
 
-// sorted returns the keys of a map in their order.
 func sorted[V any](all map[string]V) []string { return slices.Sorted(maps.Keys(all)) }

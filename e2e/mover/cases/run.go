@@ -193,7 +193,6 @@ func (r *run) streamSpoilt(move Move) {
 	}
 }
 
-// spoilTarget damages the target.
 func (r *run) spoilTarget() {
 	if r.c.Spoil != nil {
 		r.c.Spoil(r.target)

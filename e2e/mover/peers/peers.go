@@ -104,7 +104,6 @@ func (m *resticMove) Verify(context.Context) error { return nil }
 
 func (m *resticMove) Close() error { return nil }
 
-// runWithout runs a command without some capabilities.
 func runWithout(ctx context.Context, capabilities []string, command ...string) error {
 	if len(capabilities) > 0 {
 		var drop []string

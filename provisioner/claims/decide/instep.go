@@ -163,7 +163,7 @@ func finishTwinSize(step *steps.Step, b steps.Backing, reached resource.Quantity
 	status := b.Claim.Status.DeepCopy()
 	setStorage(&status.Capacity, reached)
 	delete(status.AllocatedResourceStatuses, corev1.ResourceStorage)
-	status.Conditions = withoutResize(status.Conditions)
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), isResize)
 	step.Action = steps.UpdateClaimStatus{Backing: b, On: b.Claim, Status: status}
 }
 
@@ -371,10 +371,6 @@ func isResize(c corev1.PersistentVolumeClaimCondition) bool {
 
 func reflectedOf(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {
 	return slices.DeleteFunc(slices.Clone(conditions), func(c corev1.PersistentVolumeClaimCondition) bool { return !isReflected(c) })
-}
-
-func withoutResize(conditions []corev1.PersistentVolumeClaimCondition) []corev1.PersistentVolumeClaimCondition {
-	return slices.DeleteFunc(slices.Clone(conditions), isResize)
 }
 
 func smaller(a, b resource.Quantity) resource.Quantity {

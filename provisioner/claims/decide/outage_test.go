@@ -417,7 +417,6 @@ func (w *world) deleteClaim() {
 	w.sites[keys.Home].claim, w.deleted = nil, true
 }
 
-// selects selects a node for the claim.
 func (w *world) selects(node string) {
 	c := w.sites[keys.Home].claim
 	c.Annotations[keys.SelectedNode] = node

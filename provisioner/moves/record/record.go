@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -417,9 +418,7 @@ func (r *Record) Clone() *Record {
 		next.Failover = &own
 	}
 	next.Began = map[v1alpha1.MovePhase]time.Time{}
-	for phase, at := range r.Began {
-		next.Began[phase] = at
-	}
+	maps.Copy(next.Began, r.Began)
 	return &next
 }
 

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -98,21 +99,13 @@ func unfit(pod *corev1.Pod, node *corev1.Node) string {
 		}
 	}
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	for _, name := range sortedNames(requests) {
+	for _, name := range slices.Sorted(maps.Keys(requests)) {
 		wanted, has := requests[name], node.Status.Allocatable[name]
 		if wanted.Cmp(has) > 0 {
 			return fmt.Sprintf("it requests %s of %s, and a node there has %s", wanted.String(), name, has.String())
 		}
 	}
 	return ""
-}
-
-func sortedNames(list corev1.ResourceList) (names []corev1.ResourceName) {
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {

@@ -1,5 +1,7 @@
 package record
 
+import "slices"
+
 // This file has points of which something is left in a cluster that does not answer; see left.go of package decide.
 
 // Leave notes a point of which something is left at its source. Of that the names are enough.
@@ -22,10 +24,5 @@ func (r *Record) OfLeft(i int) *Record {
 
 // LeftIn says whether a point has left something in a cluster.
 func (r *Record) LeftIn(cluster string) bool {
-	for i := range r.Left {
-		if r.Left[i].Source.Cluster == cluster {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Left, func(p Point) bool { return p.Source.Cluster == cluster })
 }

@@ -375,7 +375,6 @@ func (w *secretWatches) watch(namespace, name string) (secret *corev1.Secret, kn
 	return controller.Get[corev1.Secret](held, at.String()), true, nil
 }
 
-// unwatch ends the watch of a Secret.
 func (w *secretWatches) unwatch(namespace, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

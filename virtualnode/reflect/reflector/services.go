@@ -161,7 +161,6 @@ func (c *clusterReflector) syncSlices(ctx context.Context, s *remoteNamespace, w
 	return errors.Join(errs...)
 }
 
-// syncConfigMap updates the copy of a ConfigMap.
 func (c *clusterReflector) syncConfigMap(ctx context.Context, s *remoteNamespace, k key) error {
 	if k.name == ledgerName {
 		if !c.needed(k) {
