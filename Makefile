@@ -283,6 +283,10 @@ bench-network: ## Measure the network fabric in network namespaces beside a bare
 bench-gap: ## Measure on kind how long a writer is away for a move, beside a plain restart of its pod
 	@E2E_BENCH=1 $(MAKE) e2e RUN='^TestAMoveBesideAPlainRestart$$'
 
+.PHONY: bench-failover
+bench-failover: ## Measure on kind how long a failover and a drill take until their claim is bound, beside a claim from a VolumeSnapshot
+	@E2E_BENCH=1 $(MAKE) e2e RUN='^TestAFailoverBesideAClaimFromASnapshot$$'
+
 .PHONY: bench-throughput
 bench-throughput: control-plane ## Measure how many pods a second are placed on 1,000 nodes
 	@$(GO) bench-throughput build -o bin/bench-throughput ./e2e/cmd/bench-throughput
