@@ -75,15 +75,15 @@ func ofExpansion(claim *corev1.PersistentVolumeClaim) []corev1.PersistentVolumeC
 	})
 }
 
-// failToGrow has a node fail to make file systems larger until the returned function
-// is called, which may be done twice.
-func failToGrow(t *testing.T, in *cluster) (heal func()) {
+// fail has each call of a method of the driver for tests fail or take long in a cluster, as its fault says in JSON, until the returned
+// function is called, which may be done twice.
+func (c *cluster) fail(t *testing.T, method, fault string) (heal func()) {
 	t.Helper()
-	fault := disks + "/faults/NodeExpandVolume"
-	_, err := in.inNode(t.Context(), "sh", "-c", `echo '{"code": "INTERNAL", "message": "the disk is sick"}' >`+fault)
+	path := disks + "/faults/" + method
+	_, err := c.inNode(t.Context(), "sh", "-c", `echo "$1" >"$2"`, "-", fault, path)
 	require.NoError(t, err)
 	heal = func() {
-		_, err := in.inNode(context.Background(), "rm", "-f", fault)
+		_, err := c.inNode(context.Background(), "rm", "-f", path)
 		require.NoError(t, err)
 	}
 	t.Cleanup(heal)
@@ -102,7 +102,7 @@ func TestFilesStayWhileTheirClaimGrowsInUse(t *testing.T) {
 			assert.Less(t, fileSystemSize(t, shop, pod.Name), 513)
 
 			t.Log("The kubelet cannot make the file system larger, and the claim says why.")
-			heal := failToGrow(t, data.in)
+			heal := data.in.fail(t, "NodeExpandVolume", `{"code": "INTERNAL", "message": "the disk is sick"}`)
 			home.kubectl(t, "patch", "pvc", db.claim(0), "-n", shop, "-p", `{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}`)
 			eventually(t, "the claim says why it does not grow", func(c *assert.CollectT) {
 				pvc, err := home.client.CoreV1().PersistentVolumeClaims(shop).Get(t.Context(), db.claim(0), metav1.GetOptions{})
