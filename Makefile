@@ -269,7 +269,7 @@ bench-move: ## Measure whole moves of a volume beside rsync and restic (as root;
 	@exec bin/bench-move $(ARGS)
 
 .PHONY: bench-replicas
-bench-replicas: ## Measure second copies of a volume beside rsync over stunnel, restic, rclone and borg (as root; ARGS='--files=5000 --size=104857600' for less)
+bench-replicas: ## Measure second copies of a volume beside rsync over stunnel, restic, rclone, borg and syncthing (as root; ARGS='--files=5000 --size=104857600' for less)
 	@$(GO) lodestone-mover build -ldflags '$(LDFLAGS)' -o bin/lodestone-mover ./mover
 	@$(GO) bench-replicas build -o bin/bench-replicas ./e2e/cmd/bench-replicas
 	@exec bin/bench-replicas $(ARGS)

@@ -1,7 +1,7 @@
 // Command bench-replicas measures what it costs to bring a second copy of a volume up to date, over loopback and encrypted, beside
-// rsync over stunnel, restic, rclone and borg, in the same run: bytes on the wire, processor time of all processes, and time. It
-// prints a table, and one JSON object a measure, and ends with status 1 if a budget is not kept. It needs root, setpriv and what
-// needed names.
+// rsync over stunnel, restic, rclone, borg and syncthing, in the same run: bytes on the wire, processor time of all processes, and
+// time. It prints a table, and one JSON object a measure, and ends with status 1 if a budget is not kept. It needs root, setpriv and
+// what needed names.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	flag.StringVar(&b.dir, "dir", os.TempDir(), "directory for the volumes, on ext4, XFS or Btrfs")
 	flag.IntVar(&b.files, "files", 100_000, "how many files of 4 KiB the one volume has")
 	flag.Int64Var(&b.size, "size", 1<<30, "how many bytes the file of the other volume has")
-	flag.StringVar(&b.only, "only", "", "measure only some: lodestone, rsync, restic, rclone or borg, separated by commas; empty: all")
+	flag.StringVar(&b.only, "only", "", "only these: lodestone, rsync, restic, rclone, borg or syncthing, separated by commas; empty: all")
 	flag.Parse()
 	command.Main(func(ctx context.Context) error { return run(ctx, &b) })
 }
@@ -48,6 +48,7 @@ type bench struct {
 	files            int
 	size             int64
 	work             string
+	peers            *peers
 }
 
 // tool brings copies up to date.
@@ -73,6 +74,7 @@ func (b *bench) tools() []tool {
 		{"restic", []string{"restic", "rclone"}, b.restic},
 		{"rclone", []string{"rclone"}, b.rclone},
 		{"borg", []string{"borg"}, b.borg},
+		{"syncthing", []string{"syncthing"}, b.syncthing},
 	}
 }
 
@@ -85,7 +87,7 @@ func (b *bench) chosen() (chosen []tool, err error) {
 	wanted := strings.FieldsFunc(b.only, func(r rune) bool { return r == ',' })
 	for _, name := range wanted {
 		if !slices.ContainsFunc(all, func(t tool) bool { return t.name == name }) {
-			return nil, fmt.Errorf("there is no tool %q to measure: choose among lodestone, rsync, restic, rclone and borg", name)
+			return nil, fmt.Errorf("there is no tool %q to measure: choose among lodestone, rsync, restic, rclone, borg and syncthing", name)
 		}
 	}
 	var missing []string
@@ -145,6 +147,7 @@ func run(ctx context.Context, b *bench) (err error) {
 		return fmt.Errorf("make a folder for the volumes: %w", err)
 	}
 	defer os.RemoveAll(b.work)
+	defer b.stop()
 	small, large := filepath.Join(b.work, "files"), filepath.Join(b.work, "large")
 	if err := errors.Join(samples.Small(ctx, small, b.files), samples.Large(filepath.Join(large, "file"), b.size, 1)); err != nil {
 		return err
