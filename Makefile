@@ -133,7 +133,7 @@ e2e: bin/gotestsum ## Run the suite on two kind clusters, which it brings up and
 	@RUN='$(RUN)' exec e2e/kind/run.sh
 
 .PHONY: e2e-long
-e2e-long: ## Run the same suite with longer outages and more files (half an hour more)
+e2e-long: ## Run the same suite with longer outages and more files (an hour more)
 	@E2E_LONG=1 $(MAKE) e2e
 
 # Those of the suite that a node of Liqo is to pass, and its own.

@@ -57,7 +57,8 @@ func applyExample(t *testing.T, namespace, file, customer string, words ...strin
 	t.Helper()
 	example, err := os.ReadFile(filepath.Join("..", "..", "deploy", "examples", file))
 	require.NoError(t, err)
-	_, err = home.try(t.Context(), strings.NewReplacer(words...).Replace(string(example))+"---\n"+customer, "apply", "--validate=strict", "-n", namespace, "-f", "-")
+	manifests := strings.NewReplacer(words...).Replace(string(example)) + "---\n" + customer
+	_, err = home.try(t.Context(), manifests, "apply", "--validate=strict", "-n", namespace, "-f", "-")
 	require.NoError(t, err)
 }
 

@@ -21,10 +21,10 @@ import (
 
 // TestAFailoverBesideAClaimFromASnapshot prints how long it takes until a claim that fails over is bound to its copy at home, and until
 // the claim of a drill is, beside a claim of the real class that is made of the same VolumeSnapshot. The driver for tests makes volumes
-// in no time, which no other one does: it takes 2 s here. With E2E_BENCH set, the test fails when one of them takes more than 2.5 times as
-// long. No other test runs beside.
+// in no time, which no other one does: it takes 2 s here. The test fails when one of them takes more than 2.5 times as long. No other one
+// runs beside.
 func TestAFailoverBesideAClaimFromASnapshot(t *testing.T) {
-	if os.Getenv("E2E_BENCH") == "" && !thorough() {
+	if os.Getenv("E2E_BENCH") == "" {
 		t.Skip("it is a benchmark: set E2E_BENCH")
 	}
 	shop := namespace(t)
@@ -79,15 +79,12 @@ spec:
 		succeed(t, "move", "finalize", name, "-n", shop)
 		succeed(t, "replicate", "delete", name, "-n", shop, "--yes")
 	}
-	err := measure.Conclude(os.Stdout, []measure.Result{
+	require.NoError(t, measure.Conclude(os.Stdout, []measure.Result{
 		measure.Figure("a claim of the real class from a VolumeSnapshot, to Bound", measure.Median(own).Seconds(), "s"),
 		measure.Figure("a failover to Bound, beyond that", measure.Median(beyond).Seconds(), "s"),
 		measure.AtMost("a drill to Bound, to a claim from a VolumeSnapshot", measure.MedianRatio(drills, own), 2.5, "x"),
 		measure.AtMost("a failover to Bound, to a claim from a VolumeSnapshot", measure.MedianRatio(failovers, own), 2.5, "x"),
-	})
-	if os.Getenv("E2E_BENCH") != "" {
-		require.NoError(t, err)
-	}
+	}))
 }
 
 // untilBound makes a claim of a class from a source, with a pod, returns how long it takes until it is bound, and deletes both.

@@ -50,7 +50,7 @@ say "running the suite"
 cd "$root"
 # Tests mostly wait for kubelets: one more at a time than there are cores of a small machine.
 arguments=(-vet=off -count=1 -parallel 3 -timeout 65m)
-[[ -z ${E2E_LONG-} ]] || arguments=(-vet=off -count=1 -parallel 3 -timeout 100m)
+[[ -z ${E2E_LONG-} ]] || arguments=(-vet=off -count=1 -parallel 3 -timeout 140m)
 [[ -z ${RUN-} ]] || arguments+=(-run "$RUN")
 # On a busy machine a wait may end too early: up to two failures are tried once more, and reported.
 LODESTONE_KIND=1 run nice -n 5 bin/gotestsum --format=testname --jsonfile="$results/e2e.json" --rerun-fails=1 --rerun-fails-max-failures=2 \
