@@ -113,6 +113,7 @@ func TestASlotWithAPinnedVersionIsNotWrittenTo(t *testing.T) {
 	assert.Len(t, has, 16<<20)
 	must.Patch(t, objects(t).Replicas(namespace), made.Name, types.MergePatchType,
 		[]byte(`{"spec":{"versions":{"accepted":"`+now.Status.Standbys[0].Suspect+`"}}}`))
-	sealed(t, made, now.Status.Standbys[0].Sealed.Time)
+	now = sealed(t, made, now.Status.Standbys[0].Sealed.Time)
+	assert.Empty(t, now.Status.Standbys[0].Suspect, "what was accepted is not found once more in the other slot")
 	removes(t, made)
 }

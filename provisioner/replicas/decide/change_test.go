@@ -183,7 +183,11 @@ func TestNothingIsWrittenToASlotThatHasAPinnedVersion(t *testing.T) {
 	assert.Equal(t, decide.Pinned, step.Reason)
 	assert.Contains(t, step.Say, "no point is made: the slot that it would be written to has the version of ")
 	o.Replica.Spec.Versions.Accepted = newest.Name
+	before := record.Held{UID: o.Record.Head.UID, Bytes: 16 << 20}
+	after := record.Held{UID: o.Record.Slot.UID, Bytes: 16}
+	o.Record.Held = []record.Held{before, after}
 	o.Record = saved(t, o)
+	assert.Equal(t, []record.Held{after}, o.Record.Held, "the same change is not found once more in the other slot")
 	assert.Equal(t, decide.BeginPoint{}, decide.Next(o).Action)
 }
 

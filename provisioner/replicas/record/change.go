@@ -70,8 +70,14 @@ func (r *Record) Pin(change *Change) {
 	}
 }
 
-// Unpin has them go as others do.
+// Unpin has them go as others do. The next point in a slot with one of them makes the same change once more, so it is not judged.
 func (r *Record) Unpin() {
+	if r.PinnedSlot() != nil {
+		for i := range r.Len() {
+			p := r.At(i)
+			p.Held = slices.DeleteFunc(slices.Clone(p.Held), func(h Held) bool { return h.UID == p.Head.UID })
+		}
+	}
 	r.Change = nil
 	for i := range r.Sealed {
 		r.Sealed[i].Pinned = false
