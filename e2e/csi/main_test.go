@@ -153,8 +153,7 @@ func onRoutes(t *testing.T, test func(t *testing.T, r route, namespace string)) 
 	t.Parallel()
 	for _, r := range routes {
 		t.Run(r.name, func(t *testing.T) {
-			t.Parallel()
-			test(t, r, newNamespace(t))
+			test(t, r, beside(t))
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package kind
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"testing"
@@ -48,14 +47,13 @@ spec:
 		deletePod(t, readyPod(t, shop, name))
 		replicate(t, shop, name)
 		home.kubectl(t, "patch", "volumereplica", name+"-home", "-n", shop, "--type=merge", "-p", `{"spec":{"paused":true}}`)
-		var replica v1alpha1.VolumeReplica
+		version := ""
 		eventually(t, "no version is being made", func(c *assert.CollectT) {
-			said := home.kubectl(t, "get", "volumereplica", name+"-home", "-n", shop, "-o", "json")
-			replica = v1alpha1.VolumeReplica{}
-			require.NoError(c, json.Unmarshal([]byte(said), &replica))
-			require.Empty(c, replica.Status.Standbys[0].Point)
+			standby := replicaOf(t, c, shop, name).Status.Standbys[0]
+			require.Empty(c, standby.Point)
+			require.NotEmpty(c, standby.Versions)
+			version = standby.Versions[0].Name
 		})
-		version := replica.Status.Standbys[0].Versions[0].Name
 
 		heal := home.fail(t, "CreateVolume", `{"delay": "2s"}`)
 		own = append(own, untilBound(t, storage, "own", "disk", corev1.TypedObjectReference{APIGroup: new("snapshot.storage.k8s.io"),

@@ -2,7 +2,6 @@ package kind
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -217,14 +216,20 @@ func awaitVersion(t *testing.T, namespace, claim string) {
 	t.Helper()
 	now := metav1.Now()
 	eventually(t, "a later version is sealed", func(c *assert.CollectT) {
-		var replica v1alpha1.VolumeReplica
-		said := home.kubectl(t, "get", "volumereplica", claim+"-home", "-n", namespace, "-o", "json")
-		require.NoError(c, json.Unmarshal([]byte(said), &replica))
-		require.Len(c, replica.Status.Standbys, 1)
+		replica := replicaOf(t, c, namespace, claim)
 		versions := replica.Status.Standbys[0].Versions
 		require.NotEmpty(c, versions)
 		assert.True(c, slices.ContainsFunc(versions, func(v v1alpha1.ReplicaVersion) bool { return now.Before(&v.Cut) }), "%+v", replica.Status)
 	})
+}
+
+// replicaOf reads the VolumeReplica of a claim, which has one standby.
+func replicaOf(t *testing.T, c require.TestingT, namespace, claim string) *v1alpha1.VolumeReplica {
+	t.Helper()
+	replica, err := objects(t).Replicas(namespace).Get(t.Context(), claim+"-home", metav1.GetOptions{})
+	require.NoError(c, err)
+	require.Len(c, replica.Status.Standbys, 1)
+	return replica
 }
 
 // loseWest stops all of west until the returned function is called, and waits until home has noticed it.

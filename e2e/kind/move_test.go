@@ -110,12 +110,14 @@ func TestAMoveFindsItsWayThroughTheAPIServer(t *testing.T) {
 	assert.Positive(t, kept(), "packets to the movers that did not get there directly")
 }
 
-func moves(t *testing.T, namespace string) *clients.VolumeMoves {
+func objects(t *testing.T) *clients.VolumeMoveClient {
 	t.Helper()
 	client, err := clients.NewVolumeMoveClient(home.config)
 	require.NoError(t, err)
-	return client.In(namespace)
+	return client
 }
+
+func moves(t *testing.T, namespace string) *clients.VolumeMoves { return objects(t).In(namespace) }
 
 // move makes a VolumeMove of a claim that keeps the source no longer than it must.
 func move(t *testing.T, namespace, claim, cluster string, tune ...func(*v1alpha1.VolumeMoveSpec)) *v1alpha1.VolumeMove {

@@ -48,8 +48,7 @@ func onRoutes(t *testing.T, test func(t *testing.T, route route, namespace strin
 	t.Parallel()
 	for _, route := range routes {
 		t.Run(route.name, func(t *testing.T) {
-			t.Parallel()
-			test(t, route, newNamespace(t))
+			test(t, route, beside(t))
 		})
 	}
 }

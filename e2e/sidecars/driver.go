@@ -247,6 +247,7 @@ func (d *Driver) Heal(method string) error {
 	return d.takeBack(method, once)
 }
 
+// takeBack takes back what Fail has ordered for a method, and the orders for one call whose files are given.
 func (d *Driver) takeBack(method string, once []string) error {
 	for _, path := range append(once, filepath.Join(d.faults(), method)) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
