@@ -85,6 +85,40 @@ func TestAScrubFindsWhatNothingButTheContentShows(t *testing.T) {
 	assert.Equal(t, &moverapi.Unseen{}, m.compared(settled).Unseen)
 }
 
+func TestFingerprintsSayWhetherAnythingHasChanged(t *testing.T) {
+	m := starts(t, some(t), false)
+	fingerprints := func() moverapi.Fingerprints { return *m.do(moverapi.Task{Kind: moverapi.Fingerprint}).Fingerprints }
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	m.do(moverapi.Task{Kind: moverapi.Final})
+	verified := m.do(moverapi.Task{Kind: moverapi.Verify, Fingerprints: true}).Verified
+	require.True(t, verified.Equal)
+	known := *verified.Fingerprints
+	if known == (moverapi.Fingerprints{}) {
+		t.Skip("the file system of this machine's temporary files has no fingerprints")
+	}
+	assert.NotEqual(t, known.Source, known.Target, "inodes are others")
+
+	// The movers of the next points know of nothing, and change nothing.
+	for range 2 {
+		m.anew()
+		assert.Equal(t, known, fingerprints())
+	}
+	assert.Nil(t, m.verified(false).Fingerprints, "nobody asked")
+	assert.Equal(t, known, fingerprints(), "that all was read changes nothing")
+	alike(t, m.Target, "data/large")
+	now := fingerprints()
+	assert.Equal(t, known.Source, now.Source)
+	assert.NotEqual(t, known.Target, now.Target, "the copy was written to, and has the times that it had")
+	alike(t, m.Source, "small")
+	assert.NotEqual(t, known.Source, fingerprints().Source)
+
+	// A receiver that dies meanwhile is asked again.
+	m.More = nil
+	require.NoError(t, m.KillReceiver(true))
+	require.NoError(t, m.StartReceiver(m.ctx))
+	assert.Equal(t, now.Target, fingerprints().Target)
+}
+
 func TestAnEmptySourceIsComparedAndOnlyThenPrepared(t *testing.T) {
 	m := starts(t, some(t), false)
 	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source

@@ -230,7 +230,7 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request) {
 // validate returns what is wrong with a task.
 func validate(task moverapi.Task) error {
 	switch task.Kind {
-	case moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify, moverapi.Release:
+	case moverapi.Fingerprint, moverapi.Prepare, moverapi.Pass, moverapi.Final, moverapi.Verify, moverapi.Release:
 	default:
 		return fmt.Errorf("there is no task of kind %.50q", task.Kind)
 	}

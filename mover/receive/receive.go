@@ -65,6 +65,8 @@ func (r *Receiver) Serve(ctx context.Context, conn *wire.Conn) error {
 			return r.probe(ctx)
 		case wire.OpScan:
 			return r.scan(ctx, in, early)
+		case wire.OpFingerprint:
+			return r.fingerprint(ctx)
 		case wire.OpManifest:
 			return r.manifest(in)
 		case wire.OpBlocks:

@@ -93,6 +93,19 @@ func (r *Receiver) scan(ctx context.Context, in *wire.Incoming, early *earlyScan
 	return answer, nil
 }
 
+// fingerprint says what the file system says of each entry. Of a block volume there is none.
+func (r *Receiver) fingerprint(ctx context.Context) (answer wire.FingerprintResponse, err error) {
+	if r.Block {
+		return answer, nil
+	}
+	budget, err := r.Scratch.Budget()
+	if err != nil {
+		return answer, err
+	}
+	answer.Fingerprint, err = tree.Fingerprint(ctx, r.Volume, r.Scratch.Path, budget)
+	return answer, err
+}
+
 const (
 	// minEarlyBytes is from how many bytes of large files on an early scan is worthwhile.
 	minEarlyBytes = 64 << 20

@@ -2,6 +2,7 @@ package send
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,11 +45,18 @@ func (r *run) copy(ctx context.Context, conn *wire.Conn, variant rsync.Variant) 
 	} else if first {
 		return r.copyAll(ctx, conn, variant, there)
 	}
-	source, target, err := r.scanBoth(ctx, conn, false)
+	source, there, err := r.scanBoth(ctx, conn, false)
 	if err != nil {
 		return nil, err
 	}
 	defer source.Close()
+	if source.Summary().Root == there.Root {
+		return &moverapi.Passed{}, nil
+	}
+	target, err := r.fetch(conn, there)
+	if err != nil {
+		return nil, err
+	}
 	defer target.Close()
 	return r.transfer(ctx, conn, source, target, variant)
 }
@@ -115,31 +123,78 @@ func (r *run) copyAll(ctx context.Context, conn *wire.Conn, variant rsync.Varian
 
 // verify compares both ends. It repairs nothing: an unexplained difference means that something is
 // wrong, and the source is intact.
-func (r *run) verify(ctx context.Context, conn *wire.Conn, task moverapi.Task) (*moverapi.Verified, error) {
-	source, target, err := r.scanBoth(ctx, conn, task.Full)
+func (r *run) verify(ctx context.Context, conn *wire.Conn, task moverapi.Task) (verified *moverapi.Verified, err error) {
+	var fingerprints *moverapi.Fingerprints
+	if task.Fingerprints {
+		// What changes from here on shows in the next ones.
+		if fingerprints, err = r.fingerprints(ctx, conn); err != nil {
+			return nil, err
+		}
+	}
+	source, to, err := r.scanBoth(ctx, conn, task.Full)
 	if err != nil {
 		return nil, err
 	}
 	defer source.Close()
+	from := source.Summary()
+	verified = &moverapi.Verified{
+		Full: task.Full, SourceRoot: from.Root.String(), TargetRoot: to.Root.String(), Equal: from.Root == to.Root,
+		TargetBytes: int64(to.Bytes), RootVersion: to.Version, Fingerprints: fingerprints,
+	}
+	if !task.Settled.IsZero() {
+		verified.Unseen = &moverapi.Unseen{}
+	}
+	if verified.Equal {
+		return verified, nil
+	}
+	target, err := r.fetch(conn, to)
+	if err != nil {
+		return nil, err
+	}
 	defer target.Close()
 	differences, err := tree.Compare(source, target, examples)
 	if err != nil {
 		return nil, err
 	}
-	from, to := source.Summary(), target.Summary()
-	verified := &moverapi.Verified{
-		Full: task.Full, SourceRoot: from.Root.String(), TargetRoot: to.Root.String(), Equal: differences.Count == 0 && from.Root == to.Root,
-		DifferencesLeftOff: int64(differences.Count) - int64(len(differences.First)), TargetBytes: int64(to.Bytes), RootVersion: to.Version,
-	}
-	if !task.Settled.IsZero() {
-		if verified.Unseen, err = r.unseen(source, target, task.Settled); err != nil {
-			return nil, err
-		}
-	}
+	verified.DifferencesLeftOff = int64(differences.Count) - int64(len(differences.First))
 	for _, d := range differences.First {
 		verified.Differences = append(verified.Differences, moverapi.Difference{Path: d.Path, What: d.What})
 	}
-	return verified, nil
+	if verified.Unseen != nil {
+		verified.Unseen, err = r.unseen(source, target, task.Settled)
+	}
+	return verified, err
+}
+
+// fingerprints takes those of both ends, at the same time.
+func (r *run) fingerprints(ctx context.Context, conn *wire.Conn) (*moverapi.Fingerprints, error) {
+	r.meter.start("looking whether anything has changed", 0, 0)
+	if r.sender.Block {
+		return &moverapi.Fingerprints{}, nil
+	}
+	asked := make(chan error, 1)
+	var there wire.FingerprintResponse
+	go func() { asked <- conn.Do(wire.Call{Op: wire.OpFingerprint, Result: &there}) }()
+	here, err := r.fingerprint(ctx)
+	if err != nil {
+		// The receiver's is useless then.
+		conn.Close()
+	}
+	if askErr := <-asked; err == nil {
+		err = askErr
+	}
+	if err != nil || here == (tree.Hash{}) || there.Fingerprint == (tree.Hash{}) {
+		return &moverapi.Fingerprints{}, err
+	}
+	return &moverapi.Fingerprints{Source: here.String(), Target: there.Fingerprint.String()}, nil
+}
+
+func (r *run) fingerprint(ctx context.Context) (tree.Hash, error) {
+	budget, err := r.sender.Scratch.Budget()
+	if err != nil {
+		return tree.Hash{}, err
+	}
+	return tree.Fingerprint(ctx, r.sender.Volume, r.sender.Scratch.Path, budget)
 }
 
 // unseen is what differs though nothing but its content shows it.
@@ -376,13 +431,12 @@ func (s *Sender) targetManifest() string { return s.Scratch.File("target.manifes
 // namesManifest returns the path of the manifest of a scan that reads no contents.
 func (s *Sender) namesManifest() string { return s.Scratch.File("names.manifest") }
 
-// scanBoth scans both volumes at the same time and returns their manifests. With full all of both
-// is read again from their disks; else only what has changed since the last scan, at the target
-// from its disk.
-func (r *run) scanBoth(ctx context.Context, conn *wire.Conn, full bool) (source, target *tree.Manifest, err error) {
+// scanBoth scans both volumes at the same time, and returns the manifest of the source and what there is to say of that of the target:
+// see fetch. With full all of both is read again from their disks; else only what has changed since the last scan, at the target from
+// its disk.
+func (r *run) scanBoth(ctx context.Context, conn *wire.Conn, full bool) (source *tree.Manifest, there wire.ScanResponse, err error) {
 	r.meter.start("reading what has changed at both ends", 0, 0)
 	scanned := make(chan error, 1)
-	var there wire.ScanResponse
 	go func() {
 		var err error
 		there, err = r.scanTarget(conn, full)
@@ -394,29 +448,20 @@ func (r *run) scanBoth(ctx context.Context, conn *wire.Conn, full bool) (source,
 		conn.Close()
 	}
 	targetErr := <-scanned
-	if sourceErr != nil {
-		return nil, nil, sourceErr
+	if err := cmp.Or(sourceErr, targetErr); err != nil {
+		return nil, there, err
 	}
-	if targetErr != nil {
-		return nil, nil, targetErr
+	if source, err = tree.Open(r.sender.sourceManifest()); err != nil || r.looks {
+		return source, there, err
 	}
-	if target, err = r.fetch(conn, there); err != nil {
-		return nil, nil, err
+	if err = r.refuseEmptySource(source.Summary().Entries, there.Entries); err == nil {
+		err = r.sender.saveExpectation(source.Summary())
 	}
-	if source, err = tree.Open(r.sender.sourceManifest()); err == nil {
-		if !r.looks {
-			err = r.refuseEmptySource(source.Summary().Entries, there.Entries)
-			if err == nil {
-				err = r.sender.saveExpectation(source.Summary())
-			}
-		}
-		if err == nil {
-			return source, target, nil
-		}
+	if err != nil {
 		_ = source.Close()
+		return nil, there, err
 	}
-	_ = target.Close()
-	return nil, nil, err
+	return source, there, nil
 }
 
 // refuseEmptySource refuses an empty source if the target is not empty and this mover has not seen

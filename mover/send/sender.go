@@ -79,6 +79,10 @@ func (s *Sender) Run(ctx context.Context, task moverapi.Task, meter *Meter) (mov
 	switch task.Kind {
 	case moverapi.Prepare:
 		result.Prepared, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Prepared, error) { return r.prepare(ctx, conn) })
+	case moverapi.Fingerprint:
+		result.Fingerprints, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Fingerprints, error) {
+			return r.fingerprints(ctx, conn)
+		})
 	case moverapi.Pass, moverapi.Final:
 		result.Passed, err = withConn(ctx, r, func(conn *wire.Conn) (*moverapi.Passed, error) {
 			return r.pass(ctx, conn, task.Kind == moverapi.Final)

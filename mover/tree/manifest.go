@@ -719,6 +719,8 @@ const (
 	entriesContext = "lodestone.dev/tree/v1 entries"
 	linksContext   = "lodestone.dev/tree/v1 links"
 	rootContext    = "lodestone.dev/tree/v1 root"
+	// fingerprintContext is that of what file systems say of entries.
+	fingerprintContext = "lodestone.dev/tree/v1 fingerprint"
 )
 
 // hashOf is the hash of data itself: what b3sum prints for it.

@@ -44,7 +44,7 @@ func (n *nameSorter) sorted(d *dir) iter.Seq2[name, error] {
 		defer s.close()
 		for entry, err := range names(d) {
 			if err == nil {
-				err = s.add([]byte(entry))
+				err = s.add(entry)
 			}
 			if err != nil {
 				yield(name{}, err)

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -207,10 +206,11 @@ const (
 )
 
 // names returns the names in a directory in the order of the file system, each followed by a NUL
-// and its type as DT_*.
-func names(d *dir) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
+// and its type as DT_*. One is valid until the next.
+func names(d *dir) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
 		buffer := make([]byte, 32<<10)
+		var record []byte
 		for {
 			var n int
 			err := retry(func() (err error) {
@@ -218,7 +218,7 @@ func names(d *dir) iter.Seq2[string, error] {
 				return err
 			})
 			if err != nil {
-				yield("", fmt.Errorf("read directory %q: %w", d.path, err))
+				yield(nil, fmt.Errorf("read directory %q: %w", d.path, err))
 				return
 			}
 			if n == 0 {
@@ -226,14 +226,13 @@ func names(d *dir) iter.Seq2[string, error] {
 			}
 			for rest := buffer[:n]; len(rest) > direntName; {
 				length := int(binary.NativeEndian.Uint16(rest[direntLength:]))
-				text, _, _ := bytes.Cut(rest[direntName:length], []byte{0})
-				name := slices.Clip(text)
-				kind := rest[direntType]
+				name, _, _ := bytes.Cut(rest[direntName:length], []byte{0})
+				record = append(append(record[:0], name...), 0, rest[direntType])
 				rest = rest[length:]
 				if string(name) == "." || string(name) == ".." {
 					continue
 				}
-				if !yield(string(append(name, 0, kind)), nil) {
+				if !yield(record, nil) {
 					return
 				}
 			}

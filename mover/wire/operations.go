@@ -14,6 +14,8 @@ const (
 	OpProbe = "probe"
 	// OpScan describes the target in a manifest: ScanRequest, tree.Progress, ScanResponse.
 	OpScan = "scan"
+	// OpFingerprint takes a fingerprint of the target: FingerprintResponse.
+	OpFingerprint = "fingerprint"
 	// OpManifest fetches the manifest of the last scan: data, ManifestResponse.
 	OpManifest = "manifest"
 	// OpBlocks sends large files: data, BlocksResponse.
@@ -71,6 +73,11 @@ type ScanResponse struct {
 	tree.Summary
 	// ManifestSize is how many bytes OpManifest sends.
 	ManifestSize uint64 `json:"manifestSize"`
+}
+
+// FingerprintResponse is a fingerprint; zero: none can be relied on.
+type FingerprintResponse struct {
+	Fingerprint tree.Hash `json:"fingerprint"`
 }
 
 // ManifestResponse says what the manifest is.

@@ -34,6 +34,8 @@ type Kind string
 
 // The kinds of tasks.
 const (
+	// Fingerprint has both movers take a fingerprint of their volume, and changes nothing. Its result is Fingerprints.
+	Fingerprint Kind = "fingerprint"
 	// Prepare reads everything at the source but the contents of files, and has the receiver test,
 	// in a directory that is removed again, which metadata the target can store and how much room
 	// it has. Its result is Prepared.
@@ -66,6 +68,8 @@ type Task struct {
 	// Settled has Verify also say what differs unseen: see Verified.Unseen. It is a time before which all that was written had reached
 	// both disks. Such a task may come before Prepare, which changes the time of the target's root.
 	Settled time.Time `json:"settled,omitzero"`
+	// Fingerprints has Verify also take fingerprints, before it compares: see Verified.Fingerprints.
+	Fingerprints bool `json:"fingerprints,omitempty"`
 	// BytesPerSecond limits what is sent; 0: no limit.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`
 	// Expect is Prepared.Source of the move's first Prepare: if the source is another directory by
@@ -124,9 +128,18 @@ type TaskStatus struct {
 	// Ended is zero while it runs.
 	Ended time.Time `json:"ended,omitzero"`
 	// The result of each kind; Passed is that of Pass and Final.
-	Prepared *Prepared `json:"prepared,omitempty"`
-	Passed   *Passed   `json:"passed,omitempty"`
-	Verified *Verified `json:"verified,omitempty"`
+	Fingerprints *Fingerprints `json:"fingerprints,omitempty"`
+	Prepared     *Prepared     `json:"prepared,omitempty"`
+	Passed       *Passed       `json:"passed,omitempty"`
+	Verified     *Verified     `json:"verified,omitempty"`
+}
+
+// Fingerprints are hashes, in hex, over what the file systems of both volumes say of each entry, for which no content is read. A volume
+// that has the fingerprint that it had has the content that it had, if all that was written before that had reached its disk. Both are
+// empty if that cannot be relied on for one of the volumes, and for block volumes.
+type Fingerprints struct {
+	Source string `json:"source,omitempty"`
+	Target string `json:"target,omitempty"`
 }
 
 // Progress is how far a running task is; the numbers are for people.
@@ -204,8 +217,9 @@ type Verified struct {
 	// the rest.
 	Differences        []Difference `json:"differences,omitempty"`
 	DifferencesLeftOff int64        `json:"differencesLeftOff,omitempty"`
-	// Unseen is there if the task asked for it.
-	Unseen *Unseen `json:"unseen,omitempty"`
+	// Fingerprints and Unseen are there if the task asked for them. The former are of what was compared, if they are so again later.
+	Fingerprints *Fingerprints `json:"fingerprints,omitempty"`
+	Unseen       *Unseen       `json:"unseen,omitempty"`
 }
 
 // Unseen is what has another content at both ends though its size and its time of change, which is before Task.Settled, are the same.

@@ -22,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/mover/samples"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
 func main() {
@@ -32,7 +33,7 @@ func main() {
 		}
 		return
 	}
-	var b bench
+	b := bench{known: map[string]moverapi.Fingerprints{}}
 	flag.StringVar(&b.mover, "mover", "bin/lodestone-mover", "path of the mover's program")
 	flag.StringVar(&b.dir, "dir", os.TempDir(), "directory for the volumes, on ext4, XFS or Btrfs")
 	flag.IntVar(&b.files, "files", 100_000, "how many files of 4 KiB the one volume has")
@@ -49,6 +50,8 @@ type bench struct {
 	size             int64
 	work             string
 	peers            *peers
+	// known are the fingerprints after the last point of each folder.
+	known map[string]moverapi.Fingerprints
 }
 
 // tool brings copies up to date.
@@ -173,18 +176,19 @@ func run(ctx context.Context, b *bench) (err error) {
 		return nil
 	}
 	var changed int64
-	err = errors.Join(each(firstFiles, small), each(sameFiles, small))
-	if err == nil {
-		err = errors.Join(samples.ChangeSmall(small, b.files, 1), each(someFiles, small))
-	}
-	if err == nil {
-		err = errors.Join(each(firstLarge, large), each(sameLarge, large))
-	}
-	if err == nil {
-		if changed, err = samples.ChangeLarge(filepath.Join(large, "file"), b.size, 1); err == nil {
-			err = each(someOfLarge, large)
-		}
-	}
+	err = inTurn(
+		func() error { return each(firstFiles, small) },
+		func() error { return each(sameFiles, small) },
+		func() error { return samples.ChangeSmall(small, b.files, 1) },
+		func() error { return each(someFiles, small) },
+		func() error { return each(firstLarge, large) },
+		func() error { return each(sameLarge, large) },
+		func() (err error) {
+			changed, err = samples.ChangeLarge(filepath.Join(large, "file"), b.size, 1)
+			return err
+		},
+		func() error { return each(someOfLarge, large) },
+	)
 	if err != nil {
 		return err
 	}

@@ -306,7 +306,10 @@ func copyOne(o Observation, i int) (Step, bool) {
 	if step, ok := runMovers(o, i); ok {
 		return step, true
 	}
-	task := moverapi.Task{ID: "verify", Kind: moverapi.Verify, Full: o.Record.Point.Scrub}
+	if step, ok := keep(o, i); ok {
+		return step, true
+	}
+	task := moverapi.Task{ID: "verify", Kind: moverapi.Verify, Full: o.Record.Point.Scrub, Fingerprints: true}
 	switch {
 	case p.Was != nil && !p.Looked:
 		// First of all: what comes after it changes the head.
@@ -342,12 +345,18 @@ func copyOne(o Observation, i int) (Step, bool) {
 	}
 	its := next.Point.At(i)
 	its.Root, its.Bytes, its.RootVersion = done.Verified.TargetRoot, done.Verified.TargetBytes, done.Verified.RootVersion
+	its.Fingerprints = fingerprintsOf(done.Verified.Fingerprints)
+	return copied(o, next), true
+}
+
+// copied is the step with which the head of one claim has what the point is of.
+func copied(o Observation, next *record.Record) Step {
 	for i := range next.Len() {
 		if next.Point.At(i).Root == "" {
-			return Step{Action: Save{next}}, true
+			return Step{Action: Save{next}}
 		}
 	}
-	return Step{Action: Save{next.Enter(record.Settle, o.Now)}}, true
+	return Step{Action: Save{next.Enter(record.Settle, o.Now)}}
 }
 
 func firstDifference(v *moverapi.Verified) string {
@@ -496,9 +505,7 @@ func seal(o Observation) Step {
 		step.Say, step.Reason = SayChange(next), Suspect
 	}
 	next.HoldSealed()
-	if o.Replica.Spec.ScrubEvery != nil {
-		next.Learn()
-	}
+	next.Learn()
 	if next.Slots {
 		next.Turn()
 	}

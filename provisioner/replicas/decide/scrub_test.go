@@ -171,7 +171,7 @@ func TestAPointIsAScrubOnlyWhereOneIsDueAndTheCopyIsKnown(t *testing.T) {
 			require.True(t, ok)
 			require.Equal(t, record.Copy, save.Record.Point.Stage)
 			assert.Equal(t, row.scrub, save.Record.Point.Scrub)
-			assert.Equal(t, row.looks, save.Record.Point.Was != nil)
+			assert.Equal(t, row.looks, !save.Record.Point.Looked)
 			for _, known := range save.Record.Known {
 				assert.NotEqual(t, o.Record.Head.UID, known.UID, "it is written to from now on")
 			}

@@ -52,6 +52,8 @@ type world struct {
 	lost *lostWorld
 	// rotten is how often storage has altered a copy; see scrub_test.go.
 	rotten int
+	// idle is an application that rests for long; nil: it always writes. See unchanged_test.go.
+	idle *idleWorld
 }
 
 // content is the copy of a claim for a point.
@@ -61,6 +63,8 @@ type content struct {
 	// touched says that a mover has changed the head for the point.
 	touched bool
 	task    *moverapi.TaskStatus
+	// cloneTimes and headTimes stand for what file systems say of them.
+	cloneTimes, headTimes int
 }
 
 func newWorld(t *testing.T, seed uint64, claims int) *world {
@@ -88,7 +92,7 @@ func (w *world) uid() types.UID { w.n++; return types.UID(fmt.Sprintf("u%d", w.n
 // step has something happen, and takes the next step. It returns whether there was one.
 func (w *world) step() bool {
 	w.o.Now = w.o.Now.Add(time.Second)
-	if w.frozen == nil || w.frozen.writes() {
+	if (w.frozen == nil || w.frozen.writes()) && (w.idle == nil || w.idle.writes(w)) {
 		w.source++
 	}
 	w.happen()
@@ -233,6 +237,7 @@ func (w *world) takeSource() {
 	}
 	if s.Exists && !s.Taken && (s.Ready || w.random.IntN(2) == 0) {
 		s.Taken, w.cut = true, w.source
+		w.cutIdle()
 		if w.frozen != nil {
 			w.frozen.taken, w.frozen.rested = w.source, w.frozen.rested && len(w.frozen.pods) == 0
 		}
@@ -256,6 +261,8 @@ func (w *world) finish(its *content) {
 	}
 	its.task.State = moverapi.Done
 	switch its.task.Kind {
+	case moverapi.Fingerprint:
+		its.task.Fingerprints = its.fingerprints(w)
 	case moverapi.Prepare:
 		its.task.Prepared = &moverapi.Prepared{Source: []byte(`"s"`)}
 	case moverapi.Final:
@@ -263,6 +270,9 @@ func (w *world) finish(its *content) {
 		w.keepSlots()
 	case moverapi.Verify:
 		its.task.Verified = &moverapi.Verified{Equal: its.head == its.clone, SourceRoot: fmt.Sprint(its.clone), TargetRoot: fmt.Sprint(its.head)}
+		if its.task.Task.Fingerprints {
+			its.task.Verified.Fingerprints = its.fingerprints(w)
+		}
 		if !its.task.Settled.IsZero() {
 			require.False(w.t, its.touched || its.head < 0, "what is torn tells nothing")
 			its.task.Verified.Unseen = &moverapi.Unseen{Bytes: 4096}
@@ -319,6 +329,7 @@ func (w *world) act(action decide.Action) {
 			w.checkMade(a.Record)
 		}
 		w.saveLost(a.Record)
+		w.saveIdle(a.Record)
 		o.Record = a.Record
 		w.seeSlots()
 	case decide.TakeSnapshot:
@@ -342,7 +353,10 @@ func (w *world) act(action decide.Action) {
 		o.Claims[a.Claim].Labelled = false
 	case decide.MakeClone:
 		require.True(w.t, o.Claims[a.Claim].Snapshot.Ready)
-		w.copies[a.Claim].clone = w.cut
+		w.copies[a.Claim].clone, w.copies[a.Claim].cloneTimes = w.cut, w.cut
+		if w.idle != nil {
+			w.copies[a.Claim].cloneTimes = w.idle.cut
+		}
 		o.Claims[a.Claim].Clone = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: w.uid()},
 			Spec: corev1.PersistentVolumeClaimSpec{DataSource: frozen.From(cmp.Or(r.Point.At(a.Claim).Taken, r.PointName(a.Claim)))}}
 	case decide.DropClone:
@@ -385,7 +399,10 @@ func (w *world) act(action decide.Action) {
 	case decide.Start:
 		require.True(w.t, o.Claims[a.Claim].Reader.Running && o.Claims[a.Claim].Writer.Running)
 		w.copies[a.Claim].task = &moverapi.TaskStatus{Task: a.Task, State: moverapi.Running}
-		w.copies[a.Claim].touched = w.copies[a.Claim].touched || a.Task.Kind == moverapi.Prepare
+		if a.Task.Kind == moverapi.Prepare {
+			w.copies[a.Claim].touched = true
+			w.copies[a.Claim].headTimes++
+		}
 		if a.Task.Kind == moverapi.Final {
 			w.copies[a.Claim].head = -1
 			w.keepSlots()

@@ -75,7 +75,7 @@ type Part struct {
 	Class string      `json:"class"`
 	// Slot is the other one of two real claims, with Slots: it has the newest sealed version, if there is one.
 	Slot backing.Ref `json:"slot,omitzero"`
-	// Known is what real claims at the standby had when they were last compared; see scrub.go.
+	// Known is what real claims at the standby had when they were last compared, and have; see scrub.go.
 	Known []Known `json:"known,omitempty"`
 	// Held is what real claims at the standby had when they were last sealed; see change.go.
 	Held []Held `json:"held,omitempty"`
@@ -196,9 +196,13 @@ type Session struct {
 	// Bytes and RootVersion say of what Root is: see moverapi.Verified.
 	Bytes       int64 `json:"bytes,omitempty"`
 	RootVersion int   `json:"rootVersion,omitempty"`
-	// Was is what the head is to have before it is written to, nil if that is not looked at, and Looked says that it was.
+	// Was is what the head is to have before it is written to, nil if that is not known, and Looked says that nothing looks at that any
+	// more; see scrub.go.
 	Was    *Known `json:"was,omitempty"`
 	Looked bool   `json:"looked,omitempty"`
+	// Unchanged says that it was found to have what the point is of by fingerprints alone; Fingerprints are of what was compared.
+	Unchanged    bool                  `json:"unchanged,omitempty"`
+	Fingerprints moverapi.Fingerprints `json:"fingerprints,omitzero"`
 	// SealBy is the VolumeSnapshotClass for the head, and Head its volume, once it is to be sealed.
 	SealBy string                `json:"sealBy,omitempty"`
 	Head   volumesnapshot.Volume `json:"head,omitzero"`

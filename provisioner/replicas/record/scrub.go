@@ -5,19 +5,27 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 )
 
-// This file has what is compared before a head is written to: it must have what was sealed, and files that say that they have not changed
-// must not have. A point that is a scrub compares all, also block volumes, of which that takes to read them once more.
+// This file has what is known of a head before it is written to. With scrubs that is compared: it must have what was sealed, and files that
+// say that they have not changed must not have. A point that is a scrub compares all, also block volumes, of which that takes to read them
+// once more.
 
 // Known is what a real claim at the standby had when it was compared, as long as nobody of ours has written to it since.
 type Known struct {
 	UID types.UID `json:"uid"`
-	// Root, Bytes and RootVersion are those of what it has: see moverapi.Verified. Cut is the moment that it is of.
+	// Root, Bytes and RootVersion are those of what it has: see moverapi.Verified. Cut is the moment that it is of, when its contents were
+	// last read.
 	Root        string    `json:"root"`
 	Bytes       int64     `json:"bytes,omitempty"`
 	RootVersion int       `json:"rootVersion,omitempty"`
 	Cut         time.Time `json:"cut"`
+	// Fingerprints are those of the source and of the head that were compared, and Since is the moment from which on the source is known
+	// to have had its own.
+	Fingerprints moverapi.Fingerprints `json:"fingerprints,omitzero"`
+	Since        time.Time             `json:"since,omitzero"`
 }
 
 // Finding is what was found wrong with one claim.
@@ -49,8 +57,8 @@ func (p *Part) forget(uid types.UID) {
 	p.Known = slices.DeleteFunc(slices.Clone(p.Known), func(known Known) bool { return known.UID == uid })
 }
 
-// Write has the heads be written to: from now on it is not known what they have. With look the point looks at that before, where it is
-// known. With scrub it is one, if it is known of all heads.
+// Write has the heads be written to: from now on it is not known what they have. With look the point looks first whether they still have
+// what is known. With scrub it is one, if that is known of all heads.
 func (r *Record) Write(look, scrub bool) {
 	for i := range r.Len() {
 		scrub = scrub && r.At(i).knownOf(r.At(i).Head.UID) != nil
@@ -58,9 +66,8 @@ func (r *Record) Write(look, scrub bool) {
 	r.Point.Scrub = scrub
 	for i := range r.Len() {
 		part, session := r.At(i), r.Point.At(i)
-		if scrub || look && !session.Block {
-			session.Was = part.knownOf(part.Head.UID)
-		}
+		session.Was = part.knownOf(part.Head.UID)
+		session.Looked = session.Was == nil || !scrub && (!look || session.Block)
 		part.forget(part.Head.UID)
 	}
 }
@@ -89,7 +96,25 @@ func (r *Record) Learn() {
 		part.Known = slices.DeleteFunc(slices.Clone(part.Known), func(known Known) bool {
 			return known.UID == part.Head.UID || known.UID != part.Slot.UID
 		})
-		part.Known = append(part.Known, Known{UID: part.Head.UID, Root: session.Root, Bytes: session.Bytes, RootVersion: session.RootVersion,
-			Cut: r.Point.Cut})
+		part.Known = append(part.Known, session.known(part.Head.UID, r.Point.Cut))
 	}
+}
+
+// known is what a head has after the point of a moment.
+func (s *Session) known(head types.UID, cut time.Time) Known {
+	if s.Unchanged {
+		return *s.Was
+	}
+	known := Known{UID: head, Root: s.Root, Bytes: s.Bytes, RootVersion: s.RootVersion, Cut: cut, Fingerprints: s.Fingerprints, Since: cut}
+	if s.Was != nil && s.Was.Fingerprints.Source == s.Fingerprints.Source {
+		known.Since = s.Was.Since
+	}
+	return known
+}
+
+// Keep notes that nothing has changed since the head of a claim became what it is, and so that it has what the point is of.
+func (p *Point) Keep(i int) {
+	s := p.At(i)
+	s.Unchanged, s.Copied = true, true
+	s.Root, s.Bytes, s.RootVersion = s.Was.Root, s.Was.Bytes, s.Was.RootVersion
 }

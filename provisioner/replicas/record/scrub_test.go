@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
 
@@ -83,4 +84,33 @@ func TestASlotThatHasAnotherVersionIsKnownNoMore(t *testing.T) {
 	assert.False(t, r.Point.Scrub, "not all is known")
 	assert.Nil(t, r.Point.At(0).Was)
 	assert.NotNil(t, r.Point.At(1).Was)
+}
+
+func TestSinceWhenASourceHasItsFingerprintIsKnown(t *testing.T) {
+	r := inSlots()
+	learned := func(number int, source string) record.Known {
+		t.Helper()
+		cut := time.Unix(int64(number)*1000, 0)
+		r.Point = &record.Point{Number: int64(number), Cut: cut, Others: make([]record.Session, 1)}
+		r.Write(false, false)
+		require.NotNil(t, r.Point.Was)
+		require.True(t, r.Point.Looked, "nobody asked for more")
+		r.Point.Root, r.Point.Fingerprints = "1", moverapi.Fingerprints{Source: source, Target: "t"}
+		r.Learn()
+		known := r.Known[len(r.Known)-1]
+		require.Equal(t, cut, known.Cut, "it was read")
+		return known
+	}
+	assert.Equal(t, time.Unix(4000, 0), learned(4, "a").Since)
+	assert.Equal(t, time.Unix(4000, 0), learned(5, "a").Since, "it is as it was")
+	assert.Equal(t, time.Unix(6000, 0), learned(6, "b").Since, "it was written to")
+	assert.Equal(t, time.Unix(7000, 0), learned(7, "a").Since, "it has what it had")
+
+	last := learned(8, "a")
+	r.Point = &record.Point{Number: 9, Cut: time.Unix(9000, 0), Others: make([]record.Session, 1)}
+	r.Write(false, false)
+	r.Point.Keep(0)
+	assert.Equal(t, last.Root, r.Point.Root)
+	r.Learn()
+	assert.Equal(t, last, r.Known[len(r.Known)-1], "nothing was read")
 }

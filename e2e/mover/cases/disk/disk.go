@@ -28,16 +28,23 @@ type Disk struct{ image, dir string }
 // directory dir. The error is ErrNone if that cannot be had here.
 func Mount(ctx context.Context, dir string, size int64) (*Disk, error) {
 	d := &Disk{image: filepath.Clean(dir) + ".image", dir: dir}
-	bytes := strconv.FormatInt(size>>10, 10) + "k"
-	for _, command := range [][]string{
-		{"mkfs.ext4", "-q", d.image, bytes},
-		{"mount", "-t", "ext4", "-o", "loop", d.image, dir},
-	} {
+	return d, d.mount(ctx, "mkfs.ext4", "-q", d.image, strconv.FormatInt(size>>10, 10)+"k")
+}
+
+// Snapshot copies what is on the disk at this moment to another one, and mounts that at the directory dir.
+func (d *Disk) Snapshot(ctx context.Context, dir string) (*Disk, error) {
+	other := &Disk{image: filepath.Clean(dir) + ".image", dir: dir}
+	return other, other.mount(ctx, "cp", "--sparse=always", d.image, other.image)
+}
+
+// mount makes the disk with a command, and mounts it.
+func (d *Disk) mount(ctx context.Context, maker ...string) error {
+	for _, command := range [][]string{maker, {"mount", "-t", "ext4", "-o", "loop", d.image, d.dir}} {
 		if output, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: %s: %w: %s", ErrNone, command[0], err, strings.TrimSpace(string(output))), d.removeImage())
+			return errors.Join(fmt.Errorf("%w: %s: %w: %s", ErrNone, command[0], err, strings.TrimSpace(string(output))), d.removeImage())
 		}
 	}
-	return d, nil
+	return nil
 }
 
 // Unmount removes the disk.
