@@ -1,7 +1,10 @@
 package remotepods
 
 import (
+	"context"
 	"net"
+	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,9 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
+	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/network/homeapi"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -103,4 +109,71 @@ func TestAProgramInWestUsesTheAPIOfHomeAsAtHome(t *testing.T) {
 		_, err := api.CoordinationV1().Leases(namespace).Get(t.Context(), "leader", metav1.GetOptions{})
 		return apierrors.IsUnauthorized(err)
 	})
+}
+
+// TestPodsOfANamespaceReachHomesAPIThroughOneOfItsPods: what deploy/home-api puts into a namespace, but for the network fabric, which
+// has no place here: its pod is played by this process, and pods of west by addresses of loopback.
+func TestPodsOfANamespaceReachHomesAPIThroughOneOfItsPods(t *testing.T) {
+	namespace := open(t)
+	root := fabric.Root()
+	must.Kubectl(t, bed.Home, "", "apply", "-n", namespace, "-f", filepath.Join(root, "deploy", "home-api", "rights.yaml"), "-f",
+		filepath.Join(root, "deploy", "home-api", "service.yaml"))
+	create(t, newPod(namespace, "db"))
+	runs(t, namespace, "db")
+	await.Until(t, "the Service is in west, where no pod has its selector", func() bool {
+		copied, err := bed.West.Client().CoreV1().Services(namespace).Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		return err == nil && copied.Spec.ClusterIP == corev1.ClusterIPNone
+	})
+
+	// One of the namespace's pods has 127.0.0.9, one of another namespace 127.0.0.8.
+	has := func(namespace, address string) {
+		pod := fabric.NewPod(namespace, "at")
+		pod.Spec.SchedulerName = "nobody"
+		made := create(t, pod)
+		made.Status.PodIP, made.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+		made.Status.Phase = corev1.PodRunning
+		_, err := bed.Home.Client().CoreV1().Pods(namespace).UpdateStatus(t.Context(), made, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	has(namespace, "127.0.0.9")
+	has(open(t), "127.0.0.8")
+	as := func(account string) *rest.Config {
+		await.Until(t, "the account is there", func() bool {
+			_, err := bed.Home.Client().CoreV1().ServiceAccounts(namespace).Get(t.Context(), account, metav1.GetOptions{})
+			return err == nil
+		})
+		content, err := bed.Home.ServiceAccountKubeconfig(t.Context(), namespace, account)
+		require.NoError(t, err)
+		config, err := clientcmd.RESTConfigFromKubeConfig(content)
+		require.NoError(t, err)
+		return config
+	}
+	config := as("lodestone-home-api")
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	at, err := url.Parse(config.Host)
+	require.NoError(t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() {
+		_ = homeapi.New(func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", at.Host)
+		}, client.CoreV1().Pods(namespace)).Serve(t.Context(), listener)
+	}()
+
+	from := func(address string) error {
+		config := as("default")
+		config.Host = "https://kubernetes:6443"
+		config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext(ctx, "tcp", listener.Addr().String())
+		}
+		api, err := kubernetes.NewForConfig(config)
+		require.NoError(t, err)
+		_, err = api.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	assert.True(t, apierrors.IsForbidden(from("127.0.0.9")), "it has the rights of its token, by a name for which the certificate is valid")
+	err = from("127.0.0.8")
+	require.Error(t, err)
+	assert.False(t, apierrors.IsForbidden(err), "the API server hears nothing of it: %v", err)
 }

@@ -156,7 +156,7 @@ func writeKeys(d *directory, cluster string) ([]byte, error) {
 		NotAfter:     ca.NotAfter,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames:     []string{"localhost", "kubernetes.default.svc"},
+		DNSNames:     []string{"localhost", "kubernetes", "kubernetes.default.svc"},
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	servingPEM, err := sign(serving, ca, &servingKey.PublicKey, caKey)

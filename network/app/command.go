@@ -36,6 +36,11 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	probing.addFlags(probe.Flags())
 	cmd.AddCommand(command.Complete(probe, probing.Logs, probing.validate, probing.run))
 
+	passing := newHomeAPIOptions()
+	pass := &cobra.Command{Use: "home-api", Short: "Pass connections of a namespace's pods, which may run in other clusters, on to the API server"}
+	passing.addFlags(pass.Flags())
+	cmd.AddCommand(command.Complete(pass, passing.Logs, passing.validate, passing.run))
+
 	cmd.AddCommand(newAnswer(), newCheck())
 
 	var state string
