@@ -45,7 +45,7 @@ func TestNothingIsReadOfAVolumeThatRests(t *testing.T) {
 	}
 	home.apply(t, fmt.Sprintf(diskClaim, shop, "data", diskClass, ""))
 	write("first")
-	succeed(t, "replicate", "data", "-n", shop, "--to", "west", "--rpo", "2m", "--wait")
+	succeed(t, "replicate", "data", "-n", shop, "--to", "west", "--rpo", "5m", "--wait")
 	made, err := objects(t).Replicas(shop).Get(t.Context(), "data-west", metav1.GetOptions{})
 	require.NoError(t, err)
 	// lastRead is the moment of the version whose content was read last, and sealed that of the newest one.
@@ -67,7 +67,7 @@ func TestNothingIsReadOfAVolumeThatRests(t *testing.T) {
 		read, sealed := lastRead(c)
 		require.True(c, sealed.After(read), "the newest version, of %s, was read", sealed)
 		rested = sealed
-	}, 25*time.Minute, poll, "a version is sealed of which nothing was read")
+	}, 35*time.Minute, poll, "a version is sealed of which nothing was read")
 	t.Logf("nothing was read for the version of %s", rested)
 	write("second")
 	eventually(t, "what was written is in a version", func(c *assert.CollectT) {

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -117,6 +118,22 @@ func TestFingerprintsSayWhetherAnythingHasChanged(t *testing.T) {
 	require.NoError(t, m.KillReceiver(true))
 	require.NoError(t, m.StartReceiver(m.ctx))
 	assert.Equal(t, now.Target, fingerprints().Target)
+}
+
+// TestWhatIsLookedAtAtBothEndsIsProgress: a controller gives up a copy that stands still.
+func TestWhatIsLookedAtAtBothEndsIsProgress(t *testing.T) {
+	source := some(t)
+	for i := range 1500 {
+		write(t, source, fmt.Sprintf("many/%d", i), []byte("x"))
+	}
+	m := starts(t, source, false)
+	m.expect = m.do(moverapi.Task{Kind: moverapi.Prepare}).Prepared.Source
+	m.do(moverapi.Task{Kind: moverapi.Final})
+	looked := m.do(moverapi.Task{Kind: moverapi.Fingerprint})
+	if *looked.Fingerprints == (moverapi.Fingerprints{}) {
+		t.Skip("the file system of this machine's temporary files has no fingerprints")
+	}
+	assert.EqualValues(t, 2000, looked.Progress.FilesDone, "each end has told of 1000")
 }
 
 func TestAnEmptySourceIsComparedAndOnlyThenPrepared(t *testing.T) {

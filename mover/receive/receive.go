@@ -62,11 +62,11 @@ func (r *Receiver) Serve(ctx context.Context, conn *wire.Conn) error {
 		}
 		switch in.Op {
 		case wire.OpProbe:
-			return r.probe(ctx)
+			return r.probe(ctx, in)
 		case wire.OpScan:
 			return r.scan(ctx, in, early)
 		case wire.OpFingerprint:
-			return r.fingerprint(ctx)
+			return r.fingerprint(ctx, in)
 		case wire.OpManifest:
 			return r.manifest(in)
 		case wire.OpBlocks:

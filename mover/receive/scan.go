@@ -13,8 +13,19 @@ import (
 	"github.com/lodestone-storage/lodestone/mover/wire"
 )
 
+// reports tells the sender of the progress of a scan, at most once a second. A lost connection ends the scan's context.
+func reports(in *wire.Incoming) func(tree.Progress) {
+	var reported time.Time
+	return func(p tree.Progress) {
+		if now := time.Now(); now.Sub(reported) > time.Second {
+			reported = now
+			_ = in.Progress(p)
+		}
+	}
+}
+
 // probe tests what the target can store, and counts what is there.
-func (r *Receiver) probe(ctx context.Context) (any, error) {
+func (r *Receiver) probe(ctx context.Context, in *wire.Incoming) (any, error) {
 	room, err := r.Scratch.Space()
 	if err != nil {
 		return nil, err
@@ -34,7 +45,7 @@ func (r *Receiver) probe(ctx context.Context) (any, error) {
 	path := r.Scratch.File("there.manifest")
 	defer os.Remove(path)
 	there, err := tree.Scan(ctx, tree.Options{Root: r.Volume, Manifest: path, Scratch: r.Scratch.Path, Budget: budget, Shallow: true,
-		Writer: r.Writer})
+		Writer: r.Writer, Progress: reports(in)})
 	return wire.ProbeResponse{Abilities: abilities, There: there, Scratch: room}, err
 }
 
@@ -44,8 +55,7 @@ func (r *Receiver) scan(ctx context.Context, in *wire.Incoming, early *earlyScan
 	if err := in.Decode(&request); err != nil {
 		return nil, err
 	}
-	// A lost connection ends the scan's context.
-	report := func(p tree.Progress) { _ = in.Progress(p) }
+	report := reports(in)
 	defer early.discard()
 	before := ""
 	if request.Full {
@@ -57,16 +67,9 @@ func (r *Receiver) scan(ctx context.Context, in *wire.Incoming, early *earlyScan
 	if err != nil {
 		return nil, err
 	}
-	var reported time.Time
 	options := tree.Options{
 		Root: r.Volume, Manifest: r.manifestPath(), Scratch: r.Scratch.Path, Budget: budget, Cold: true, Early: before, Length: request.Length,
-		Writer: r.Writer,
-		Progress: func(p tree.Progress) {
-			if now := time.Now(); now.Sub(reported) > time.Second {
-				reported = now
-				report(p)
-			}
-		},
+		Writer: r.Writer, Progress: report,
 	}
 	var answer wire.ScanResponse
 	if r.Block {
@@ -94,7 +97,7 @@ func (r *Receiver) scan(ctx context.Context, in *wire.Incoming, early *earlyScan
 }
 
 // fingerprint says what the file system says of each entry. Of a block volume there is none.
-func (r *Receiver) fingerprint(ctx context.Context) (answer wire.FingerprintResponse, err error) {
+func (r *Receiver) fingerprint(ctx context.Context, in *wire.Incoming) (answer wire.FingerprintResponse, err error) {
 	if r.Block {
 		return answer, nil
 	}
@@ -102,7 +105,8 @@ func (r *Receiver) fingerprint(ctx context.Context) (answer wire.FingerprintResp
 	if err != nil {
 		return answer, err
 	}
-	answer.Fingerprint, err = tree.Fingerprint(ctx, r.Volume, r.Scratch.Path, budget)
+	options := tree.Options{Root: r.Volume, Scratch: r.Scratch.Path, Budget: budget, Progress: reports(in)}
+	answer.Fingerprint, err = tree.Fingerprint(ctx, options)
 	return answer, err
 }
 

@@ -174,7 +174,7 @@ func (r *run) fingerprints(ctx context.Context, conn *wire.Conn) (*moverapi.Fing
 	}
 	asked := make(chan error, 1)
 	var there wire.FingerprintResponse
-	go func() { asked <- conn.Do(wire.Call{Op: wire.OpFingerprint, Result: &there}) }()
+	go func() { asked <- conn.Do(wire.Call{Op: wire.OpFingerprint, Result: &there, Progress: r.meter.there}) }()
 	here, err := r.fingerprint(ctx)
 	if err != nil {
 		// The receiver's is useless then.
@@ -194,7 +194,7 @@ func (r *run) fingerprint(ctx context.Context) (tree.Hash, error) {
 	if err != nil {
 		return tree.Hash{}, err
 	}
-	return tree.Fingerprint(ctx, r.sender.Volume, r.sender.Scratch.Path, budget)
+	return tree.Fingerprint(ctx, tree.Options{Root: r.sender.Volume, Scratch: r.sender.Scratch.Path, Budget: budget, Progress: r.meter.here})
 }
 
 // unseen is what differs though nothing but its content shows it.
@@ -374,7 +374,7 @@ func (r *run) prepare(ctx context.Context, conn *wire.Conn) (*moverapi.Prepared,
 	}
 	r.meter.start("trying what the target can keep", 0, 0)
 	var answer wire.ProbeResponse
-	if err := conn.Do(wire.Call{Op: wire.OpProbe, Result: &answer}); err != nil {
+	if err := conn.Do(wire.Call{Op: wire.OpProbe, Result: &answer, Progress: r.meter.there}); err != nil {
 		return nil, err
 	}
 	room, err := r.sender.Scratch.Space()
@@ -488,10 +488,7 @@ func (r *run) scanSource(ctx context.Context, full, quiet bool) (tree.Summary, e
 		Cold: full || r.sender.Block,
 	}
 	if !quiet {
-		options.Progress = func(p tree.Progress) {
-			r.meter.bytes.Store(int64(p.ReadBytes))
-			r.meter.files.Store(int64(p.Entries))
-		}
+		options.Progress = r.meter.here
 	}
 	if r.sender.Block {
 		return tree.ScanDevice(ctx, options)
@@ -511,7 +508,7 @@ func (r *run) scanNames(ctx context.Context) (tree.Summary, error) {
 	}
 	return tree.Scan(ctx, tree.Options{
 		Root: r.sender.Volume, Manifest: r.sender.namesManifest(), Scratch: r.sender.Scratch.Path, Budget: budget, Shallow: true,
-		Expect: r.expect, Writer: r.sender.writer.Load(),
+		Expect: r.expect, Writer: r.sender.writer.Load(), Progress: r.meter.here,
 	})
 }
 
@@ -522,7 +519,7 @@ func (r *run) scanTarget(conn *wire.Conn, full bool) (seen wire.ScanResponse, er
 			return seen, err
 		}
 	}
-	err = conn.Do(wire.Call{Op: wire.OpScan, Body: request, Result: &seen})
+	err = conn.Do(wire.Call{Op: wire.OpScan, Body: request, Result: &seen, Progress: r.meter.there})
 	return seen, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -188,4 +189,17 @@ func TestWhatIsWorthTheWayThroughTheObjectStore(t *testing.T) {
 		names = append(names, e.Path)
 	}
 	assert.ElementsMatch(t, []string{"half", "small", "new", "newer"}, names)
+}
+
+func TestWhatBothEndsReadIsProgress(t *testing.T) {
+	m := &Meter{}
+	m.start("reading", 0, 0)
+	m.here(tree.Progress{ReadBytes: 5, Entries: 2})
+	m.there([]byte(`{"ReadBytes": 7, "Entries": 4}`))
+	m.there([]byte(`what`))
+	now := m.Progress(time.Now())
+	require.EqualValues(t, 12, now.BytesDone)
+	require.EqualValues(t, 6, now.FilesDone)
+	m.start("sending", 0, 0)
+	require.Zero(t, m.Progress(time.Now()).BytesDone)
 }

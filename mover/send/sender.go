@@ -8,6 +8,7 @@ package send
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -219,6 +220,8 @@ func (s *Sender) RemovePartialFiles() error {
 // Meter measures the progress of a task. It may be read while the task runs.
 type Meter struct {
 	bytes, bytesTotal, files, filesTotal, sent, stored, reconnects atomic.Int64
+	// thereBytes and thereFiles are what the receiver says of its own volume, where it reads that.
+	thereBytes, thereFiles atomic.Int64
 
 	mutex sync.Mutex
 	step  string
@@ -250,8 +253,24 @@ func (m *Meter) start(words string, bytesTotal, filesTotal int64) {
 	m.step, m.samples = words, nil
 	m.bytes.Store(0)
 	m.files.Store(0)
+	m.thereBytes.Store(0)
+	m.thereFiles.Store(0)
 	m.bytesTotal.Store(bytesTotal)
 	m.filesTotal.Store(filesTotal)
+}
+
+// here notes the progress of a scan of the source, and there that of one of the target.
+func (m *Meter) here(p tree.Progress) {
+	m.bytes.Store(int64(p.ReadBytes))
+	m.files.Store(int64(p.Entries))
+}
+
+func (m *Meter) there(payload []byte) {
+	var p tree.Progress
+	if json.Unmarshal(payload, &p) == nil {
+		m.thereBytes.Store(int64(p.ReadBytes))
+		m.thereFiles.Store(int64(p.Entries))
+	}
 }
 
 // Progress returns the progress of the task at now.
@@ -259,8 +278,8 @@ func (m *Meter) Progress(now time.Time) moverapi.Progress {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	p := moverapi.Progress{
-		Step: m.step, BytesDone: m.bytes.Load(), BytesTotal: m.bytesTotal.Load(),
-		FilesDone: m.files.Load(), FilesTotal: m.filesTotal.Load(),
+		Step: m.step, BytesDone: m.bytes.Load() + m.thereBytes.Load(), BytesTotal: m.bytesTotal.Load(),
+		FilesDone: m.files.Load() + m.thereFiles.Load(), FilesTotal: m.filesTotal.Load(),
 		BytesSent: m.sent.Load(), BytesStored: m.stored.Load(), Reconnects: m.reconnects.Load(),
 	}
 	if p.BytesTotal > 0 {

@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ import (
 
 func fingerprintOf(t *testing.T, root string) Hash {
 	t.Helper()
-	hash, err := Fingerprint(t.Context(), root, t.TempDir(), nil)
+	hash, err := Fingerprint(t.Context(), Options{Root: root, Scratch: t.TempDir()})
 	require.NoError(t, err)
 	return hash
 }
@@ -106,7 +107,7 @@ func TestThereIsNoFingerprintWhereItWouldProveNothing(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(below, unix.MNT_DETACH)) })
 	require.Zero(t, fingerprintOf(t, root), "something is mounted below")
 	require.Zero(t, fingerprintOf(t, below), "a store through a memory mapping may change no time there")
-	_, err := Fingerprint(t.Context(), filepath.Join(root, "dir", "small"), t.TempDir(), nil)
+	_, err := Fingerprint(t.Context(), Options{Root: filepath.Join(root, "dir", "small"), Scratch: t.TempDir()})
 	require.ErrorIs(t, err, unix.ENOTDIR)
 }
 
@@ -130,4 +131,19 @@ func TestASnapshotOfADiskHasItsFingerprint(t *testing.T) {
 	require.Equal(t, fingerprintOf(t, root), fingerprintOf(t, copied))
 	write(t, "tnetnoc", root, "file")
 	require.NotEqual(t, fingerprintOf(t, root), fingerprintOf(t, copied))
+	require.NoError(t, unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_LAZYTIME, ""))
+	require.Zero(t, fingerprintOf(t, root), "times may be written a day later")
+}
+
+func TestHowFarAFingerprintIsIsTold(t *testing.T) {
+	root := t.TempDir()
+	onDisk(t, root)
+	for i := range 2500 {
+		require.NoError(t, os.WriteFile(filepath.Join(root, strconv.Itoa(i)), nil, 0o644))
+	}
+	var told []uint64
+	note := func(p Progress) { told = append(told, p.Entries) }
+	_, err := Fingerprint(t.Context(), Options{Root: root, Scratch: t.TempDir(), Progress: note})
+	require.NoError(t, err)
+	require.Equal(t, []uint64{1000, 2000}, told)
 }

@@ -212,7 +212,8 @@ func sealOf(o decide.Observation, i int) *volumesnapshot.Seal {
 	}
 	seal := &volumesnapshot.Seal{
 		Namespace: r.Namespace, Name: known.Claim, UID: known.ClaimUID, Primary: r.Point.Source.Cluster, Number: r.Point.Number,
-		Cut: r.Point.Cut, Root: r.Point.At(i).Root, Class: known.Class, Size: size, AccessModes: spec.AccessModes, VolumeMode: spec.VolumeMode,
+		Cut: r.Point.Moment(), Root: r.Point.At(i).Root, Class: known.Class, Size: size, AccessModes: spec.AccessModes,
+		VolumeMode: spec.VolumeMode,
 	}
 	if r.Len() > 1 {
 		seal.Group = r.Claims()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
+	"github.com/lodestone-storage/lodestone/pkg/moverapi"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
@@ -35,6 +36,11 @@ func idle(n int) *record.Record {
 			Name: fmt.Sprintf("replica-%s-v%d-%d", uid, number, time.Now().Unix()), UID: uid, Root: strings.Repeat("f", 64), Sent: 1 << 30,
 			Volume: volumesnapshot.Volume{Driver: "ebs.csi.example.com", Handle: "vol-0123456789abcdef0"},
 		}})
+	}
+	// Of each of two slots.
+	for range 2 {
+		r.Known = append(r.Known, record.Known{UID: uid, Root: strings.Repeat("f", 64), Cut: time.Now(), Since: time.Now(),
+			Fingerprints: moverapi.Fingerprints{Source: strings.Repeat("e", 64), Target: strings.Repeat("d", 64)}})
 	}
 	return r
 }

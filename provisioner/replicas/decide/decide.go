@@ -423,8 +423,14 @@ func Ahead(moment, now time.Time) bool { return moment.Sub(now) > time.Minute }
 func Due(o Observation) time.Time {
 	due := time.Time{}
 	if last := o.Record.Newest(); last != nil && !Ahead(last.Cut, o.Now) {
-		rpo := RPO(o.Replica)
-		due = last.Cut.Add(rpo - min(rpo/2, 2*last.Took))
+		rpo, took := RPO(o.Replica), last.Took
+		for i := range o.Record.Len() {
+			for _, known := range o.Record.At(i).Known {
+				// The next one may have to read again what the last one did not.
+				took = max(took, known.Took)
+			}
+		}
+		due = last.Cut.Add(rpo - min(rpo/2, 2*took))
 	}
 	if n := o.Record.Failures; n > 0 && !Ahead(o.Record.Failed, o.Now) {
 		if again := o.Record.Failed.Add(min(firstRetry<<min(n-1, 10), lastRetry)); again.After(due) {

@@ -351,10 +351,18 @@ func copyOne(o Observation, i int) (Step, bool) {
 
 // copied is the step with which the head of one claim has what the point is of.
 func copied(o Observation, next *record.Record) Step {
+	kept := 0
 	for i := range next.Len() {
-		if next.Point.At(i).Root == "" {
+		switch its := next.Point.At(i); {
+		case its.Root == "":
 			return Step{Action: Save{next}}
+		case its.Unchanged:
+			kept++
 		}
+	}
+	if kept > 0 && kept < next.Len() {
+		next.Point.KeepNone()
+		return Step{Action: Save{next}}
 	}
 	return Step{Action: Save{next.Enter(record.Settle, o.Now)}}
 }
@@ -505,7 +513,7 @@ func seal(o Observation) Step {
 		step.Say, step.Reason = SayChange(next), Suspect
 	}
 	next.HoldSealed()
-	next.Learn()
+	next.Learn(o.Now)
 	if next.Slots {
 		next.Turn()
 	}
@@ -520,7 +528,7 @@ func seal(o Observation) Step {
 // versionOf is the version that the snapshots of the heads seal.
 func versionOf(o Observation) record.Version {
 	r, p := o.Record, o.Record.Point
-	version := record.Version{Number: p.Number, Epoch: r.Epoch, Cut: p.Cut, Took: o.Now.Sub(p.Cut), Made: p.Made(),
+	version := record.Version{Number: p.Number, Epoch: r.Epoch, Cut: p.Moment(), Took: o.Now.Sub(p.Cut), Made: p.Made(),
 		Others: slices.Repeat([]record.Content{{}}, len(r.Others))}
 	for i := range r.Len() {
 		known := p.At(i)

@@ -26,7 +26,7 @@ func isMarked(b *corev1.PersistentVolumeClaim) bool {
 // isOfPoint says whether a real claim says that it has the version of a point. It may say another: a request of an earlier point may come
 // late.
 func isOfPoint(p *record.Point, b *corev1.PersistentVolumeClaim) bool {
-	version := record.Version{Number: p.Number, Cut: p.Cut}
+	version := record.Version{Number: p.Number, Cut: p.Moment()}
 	return version.IsIn(b.Annotations[keys.Seal])
 }
 

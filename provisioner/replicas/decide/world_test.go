@@ -412,7 +412,7 @@ func (w *world) act(action decide.Action) {
 			require.False(w.t, o.Claims[i].Writer.Exists, "nobody has a head")
 		}
 		if w.slots != nil {
-			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: sealed(w.t, r.Point.Number, r.Point.Cut)}
+			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: sealed(w.t, r.Point.Number, r.Point.Moment())}
 			break
 		}
 		name := r.SealName(a.Claim)

@@ -90,8 +90,7 @@ type Version struct {
 	// Content is what it has of the first claim, Others of the others.
 	Content
 	Others []Content `json:"others,omitempty"`
-	// Cut is the moment that it is of, by home's clock and rather too early. Took is how long it took from there until it was
-	// sealed.
+	// Cut is the moment that it is of, by home's clock and rather too early. Took is how long it took to make it.
 	Cut  time.Time     `json:"cut"`
 	Took time.Duration `json:"took"`
 	// Made says how it was made; empty: as after a loss of power.
@@ -155,6 +154,8 @@ type Point struct {
 	HomeEpoch int64 `json:"homeEpoch,omitempty"`
 	// Scrub says that it is a scrub; see scrub.go.
 	Scrub bool `json:"scrub,omitempty"`
+	// Changed says that one of several claims has changed, so that all are copied.
+	Changed bool `json:"changed,omitempty"`
 	// Session is that of the first claim, Others are those of the others.
 	Session
 	Others []Session `json:"others,omitempty"`

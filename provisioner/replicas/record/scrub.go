@@ -22,6 +22,8 @@ type Known struct {
 	Bytes       int64     `json:"bytes,omitempty"`
 	RootVersion int       `json:"rootVersion,omitempty"`
 	Cut         time.Time `json:"cut"`
+	// Took is how long it took from Cut until it was sealed.
+	Took time.Duration `json:"took,omitempty"`
 	// Fingerprints are those of the source and of the head that were compared, and Since is the moment from which on the source is known
 	// to have had its own.
 	Fingerprints moverapi.Fingerprints `json:"fingerprints,omitzero"`
@@ -89,23 +91,24 @@ func (r *Record) Look(i int, found *Finding, now time.Time) {
 	r.Found = slices.DeleteFunc(r.Found, func(f Finding) bool { return f.Number != r.Point.Number })
 }
 
-// Learn notes what the heads have once they were compared, and forgets real claims that are none of ours any more.
-func (r *Record) Learn() {
+// Learn notes what the heads have once they are sealed, and forgets real claims that are none of ours any more.
+func (r *Record) Learn(now time.Time) {
 	for i := range r.Len() {
 		part, session := r.At(i), r.Point.At(i)
 		part.Known = slices.DeleteFunc(slices.Clone(part.Known), func(known Known) bool {
 			return known.UID == part.Head.UID || known.UID != part.Slot.UID
 		})
-		part.Known = append(part.Known, session.known(part.Head.UID, r.Point.Cut))
+		part.Known = append(part.Known, session.known(part.Head.UID, r.Point.Cut, now))
 	}
 }
 
-// known is what a head has after the point of a moment.
-func (s *Session) known(head types.UID, cut time.Time) Known {
+// known is what a head has after the point of a moment, which is sealed now.
+func (s *Session) known(head types.UID, cut, now time.Time) Known {
 	if s.Unchanged {
 		return *s.Was
 	}
-	known := Known{UID: head, Root: s.Root, Bytes: s.Bytes, RootVersion: s.RootVersion, Cut: cut, Fingerprints: s.Fingerprints, Since: cut}
+	known := Known{UID: head, Root: s.Root, Bytes: s.Bytes, RootVersion: s.RootVersion, Cut: cut, Took: now.Sub(cut),
+		Fingerprints: s.Fingerprints, Since: cut}
 	if s.Was != nil && s.Was.Fingerprints.Source == s.Fingerprints.Source {
 		known.Since = s.Was.Since
 	}
@@ -117,4 +120,27 @@ func (p *Point) Keep(i int) {
 	s := p.At(i)
 	s.Unchanged, s.Copied = true, true
 	s.Root, s.Bytes, s.RootVersion = s.Was.Root, s.Was.Bytes, s.Was.RootVersion
+}
+
+// KeepNone has the heads of all claims be copied, also of those that were kept: what one has that was read, and one that was not, may be
+// of moments that are seconds apart.
+func (p *Point) KeepNone() {
+	p.Changed = true
+	for i := range 1 + len(p.Others) {
+		if s := p.At(i); s.Unchanged {
+			s.Unchanged, s.Copied, s.Root, s.Bytes, s.RootVersion, s.Sent = false, false, "", 0, 0, 0
+		}
+	}
+}
+
+// timesLate is how much later than a content the times of its file may reach the disk, which a snapshot is of: file systems write them
+// every 5 seconds, or 30, unless their settings say otherwise.
+const timesLate = time.Minute
+
+// Moment is the one that the version is of.
+func (p *Point) Moment() time.Time {
+	if p.Unchanged {
+		return p.Cut.Add(-timesLate)
+	}
+	return p.Cut
 }

@@ -66,7 +66,7 @@ func TestWhatSlotsHaveIsKnownUntilTheyAreWrittenTo(t *testing.T) {
 	assert.Equal(t, []record.Finding{{Claim: "0", Number: 1}, {Claim: "9", Number: 2}}, r.Found, "a copy is a copy")
 
 	next.Sealed = append(next.Sealed, record.Version{Number: 3, Content: record.Content{UID: "a0"}, Others: []record.Content{{UID: "a1"}}})
-	next.Learn()
+	next.Learn(time.Unix(30, 0))
 	next.Turn()
 	assert.Equal(t, []string{"b0", "a0"}, uids(next.Known))
 	assert.EqualValues(t, "b0", next.Head.UID, "the other one is next")
@@ -96,7 +96,7 @@ func TestSinceWhenASourceHasItsFingerprintIsKnown(t *testing.T) {
 		require.NotNil(t, r.Point.Was)
 		require.True(t, r.Point.Looked, "nobody asked for more")
 		r.Point.Root, r.Point.Fingerprints = "1", moverapi.Fingerprints{Source: source, Target: "t"}
-		r.Learn()
+		r.Learn(cut.Add(time.Second))
 		known := r.Known[len(r.Known)-1]
 		require.Equal(t, cut, known.Cut, "it was read")
 		return known
@@ -111,6 +111,6 @@ func TestSinceWhenASourceHasItsFingerprintIsKnown(t *testing.T) {
 	r.Write(false, false)
 	r.Point.Keep(0)
 	assert.Equal(t, last.Root, r.Point.Root)
-	r.Learn()
+	r.Learn(time.Unix(9001, 0))
 	assert.Equal(t, last, r.Known[len(r.Known)-1], "nothing was read")
 }
