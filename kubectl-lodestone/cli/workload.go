@@ -37,7 +37,7 @@ func ClaimsOrWorkload(cmd *cobra.Command, args []string) (workload Reference, cl
 		case len(references) == 1:
 			return reference, nil, nil
 		default:
-			return Reference{}, nil, Misuse("a command takes claims, or the claims of one %s: name it alone", reference.Kind)
+			return Reference{}, nil, Misuse("name either claims or one %s, not both", reference.Kind)
 		}
 	}
 	slices.Sort(claims)

@@ -502,7 +502,7 @@ const (
 func clocks(f Facts) (found []Finding) {
 	if d := f.Now.Sub(f.Server); d.Abs() > skew {
 		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this machine and the API server are %s apart",
-			d.Abs().Round(time.Second)),
+			replica.Short(d.Abs().Round(time.Second))),
 			Do: "set the clock of the one that is wrong: certificates and tokens depend on it"})
 	}
 	ready := map[string]bool{}
@@ -518,11 +518,11 @@ func clocks(f Facts) (found []Finding) {
 		switch ahead := lease.Spec.RenewTime.Sub(f.Server); {
 		case ahead > skew:
 			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("the clock of node %s is %s ahead", lease.Name,
-				ahead.Round(time.Second)),
+				replica.Short(ahead.Round(time.Second))),
 				Do: "set it"})
 		case ahead < -silent:
 			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("node %s is Ready, and its last sign of life is of %s ago", lease.Name,
-				(-ahead).Round(time.Second)), Do: "see whether its clock is right"})
+				replica.Short((-ahead).Round(time.Second))), Do: "see whether its clock is right"})
 		}
 	}
 	if len(found) == 0 {

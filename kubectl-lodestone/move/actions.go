@@ -168,7 +168,7 @@ var named = cli.Named[v1alpha1.VolumeMove, *v1alpha1.VolumeMove]{
 func thereAre(moves []v1alpha1.VolumeMove, _, namespace string) string {
 	const most = 8
 	if len(moves) == 0 {
-		return "there are none at all: kubectl lodestone move status -A shows those of other namespaces"
+		return "kubectl lodestone move status -A shows those of other namespaces"
 	}
 	var names []string
 	for _, move := range moves[:min(most, len(moves))] {

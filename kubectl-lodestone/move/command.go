@@ -151,7 +151,7 @@ func newOptions() *Options {
 }
 
 func (o *Options) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Cluster, "target-cluster", "", "move to this cluster: the ID of a remote cluster, or home")
+	flags.StringVar(&o.Cluster, "target-cluster", "", "move to this cluster: home or the name of a RemoteCluster")
 	flags.StringVar(&o.Node, "target-node", "", "move to this node of home, or to the cluster that it stands for")
 	flags.StringVar(&o.Class, "class", "", "real storage class at the target; by default as for a new claim")
 	flags.BoolVar(&o.Detach, "detach", false, "do not wait for the move")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -141,7 +142,7 @@ func checkGone(cluster string, remote *v1alpha1.RemoteCluster, away time.Duratio
 	}
 	if gone := now.Sub(reachable.LastTransitionTime.Time); gone < away {
 		return cli.Refuse("cluster %q was seen %s ago, which may be a short outage: wait until it has been away for %s, or give another "+
-			"time with --away", cluster, gone.Round(time.Second), away)
+			"time with --away", cluster, replica.Short(gone.Round(time.Second)), replica.Short(away))
 	}
 	return nil
 }

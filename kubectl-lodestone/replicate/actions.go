@@ -202,7 +202,7 @@ func choose(all []v1alpha1.VolumeReplica, reference cli.Reference) (*v1alpha1.Vo
 // thereAre names the VolumeReplicas that there are.
 func thereAre(all []v1alpha1.VolumeReplica, typed, namespace string) string {
 	if len(all) == 0 {
-		return "there are none at all: kubectl lodestone replicate status -A shows those of other namespaces"
+		return "kubectl lodestone replicate status -A shows those of other namespaces"
 	}
 	var names []string
 	for i := range all {

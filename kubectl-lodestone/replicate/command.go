@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -146,7 +147,7 @@ func newOptions() *Options {
 }
 
 func (o *Options) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: the ID of a remote cluster, or home")
+	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: home or the name of a RemoteCluster")
 	flags.DurationVar(&o.RPO, "rpo", o.RPO, "how old the newest copy may be, from 10s on")
 	flags.StringVar(&o.Class, "class", "", "real storage class there; by default as for a new claim")
 	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32; without snapshots there 2 at most")
@@ -187,7 +188,7 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 	case len(validation.IsDNS1123Label(o.To)) > 0:
 		return cli.Misuse("--to %q cannot be a cluster: names have up to 63 lower-case letters, digits and '-'", o.To)
 	case o.RPO < leastRPO:
-		return cli.Misuse("--rpo %s is too short: give a time from %s on, such as 15m", o.RPO, leastRPO)
+		return cli.Misuse("--rpo %s is too short: give a time from %s on, such as 15m", replica.Short(o.RPO), leastRPO)
 	case o.Keep < 1 || o.Keep > mostKept:
 		return cli.Misuse("--keep %d is out of range: give a number from 1 to %d", o.Keep, mostKept)
 	case o.Slots && o.given && o.Keep > mostSlots:
@@ -197,7 +198,7 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 	case o.Slots && o.Daily > 0:
 		return cli.Misuse("--daily %d takes snapshots, and --slots keeps the last two versions alone: leave one of the two out", o.Daily)
 	case cmd.Flags().Changed("scrub") && o.Scrub < leastScrub:
-		return cli.Misuse("--scrub %s is too short: give a time from 1h on, such as 168h", o.Scrub)
+		return cli.Misuse("--scrub %s is too short: give a time from 1h on, such as 168h", replica.Short(o.Scrub))
 	case o.Name != "" && len(validation.IsDNS1123Subdomain(o.Name)) > 0:
 		return cli.Misuse("--name %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.Name)
 	case o.Group && len(claims) == 1:

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -30,7 +31,8 @@ func (o *Options) checkFreeze() error {
 	case (o.Freeze == "") != (o.Thaw == ""):
 		return cli.Misuse("--freeze and --thaw belong together: give both, as what is frozen must be thawed")
 	case o.FreezeFor < leastFrozen || o.FreezeFor > mostFrozen:
-		return cli.Misuse("--freeze-timeout %s is out of range: give a time from %s to %s", o.FreezeFor, leastFrozen, mostFrozen)
+		return cli.Misuse("--freeze-timeout %s is out of range: give a time from %s to %s", replica.Short(o.FreezeFor),
+			leastFrozen, replica.Short(mostFrozen))
 	}
 	_, err := o.hooks()
 	return err
@@ -103,6 +105,6 @@ func planFreeze(hooks *v1alpha1.ReplicaHooks) string {
 	if hooks.Container != "" {
 		where = "container " + hooks.Container + " of each pod that mounts a claim"
 	}
-	return fmt.Sprintf("\nwhile a snapshot is taken the application is frozen, for %s at most, by %q and %q in %s", hooks.Timeout.Duration,
-		strings.Join(hooks.Freeze, " "), strings.Join(hooks.Thaw, " "), where)
+	return fmt.Sprintf("\nwhile a snapshot is taken the application is frozen, for %s at most, by %q and %q in %s",
+		replica.Short(hooks.Timeout.Duration), strings.Join(hooks.Freeze, " "), strings.Join(hooks.Thaw, " "), where)
 }

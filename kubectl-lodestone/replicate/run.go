@@ -454,7 +454,7 @@ func (r *runner) await(ctx context.Context, made *v1alpha1.VolumeReplica) error 
 	}
 	err := cli.Reporter{Out: r.streams.ErrOut}.Await(ctx, fmt.Sprintf("the first copy of %s", ofClaims(made.Spec.Claims)), look)
 	if ctx.Err() != nil {
-		return fmt.Errorf("no longer waiting, and the first copy of %s goes on: kubectl lodestone replicate status %s -n %s shows it",
+		return fmt.Errorf("stopped waiting; the first copy of %s goes on: kubectl lodestone replicate status %s -n %s shows it",
 			ofClaims(made.Spec.Claims), made.Name, made.Namespace)
 	}
 	return err

@@ -157,8 +157,9 @@ func (u *unpeering) run(ctx context.Context) error {
 		for _, line := range held.Lines() {
 			u.Say("  %s", line)
 		}
-		return cli.Refuse("%q holds %s (above), so nothing was changed: delete the pods and claims or let policy Retain keep the data there "+
-			"and delete the volumes, or give --forget to leave everything there and forget it at home, volume by volume", u.name, held)
+		return cli.Refuse("%q holds %s (above), so nothing was changed: (1) delete the pods and claims, and the data goes; (2) to keep the data "+
+			"there, give the volumes the policy Retain, then delete pods, claims and volumes here; or (3) give --forget, which leaves everything "+
+			"there and forgets it at home, volume by volume", u.name, held)
 	}
 	if remote != nil {
 		if err := u.removeRemoteCluster(ctx, remote); err != nil {

@@ -461,6 +461,15 @@ func (c Claim) bound() Answer {
 // impaired returns what is wrong with the volume of a claim that is bound, in a sentence; empty for
 // nothing.
 func (c Claim) impaired(s Setting) string {
+	trouble := c.trouble(s)
+	if trouble == "" {
+		return ""
+	}
+	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
+}
+
+// trouble returns what is said of the volume of a claim that is bound, if something is wrong with it; empty for nothing.
+func (c Claim) trouble(s Setting) string {
 	trouble := inTrouble(c.Claim)
 	if event := recent(s, latest(c.Events, harmed)); event != nil && trouble == "" {
 		trouble = event.Message
@@ -468,10 +477,7 @@ func (c Claim) impaired(s Setting) string {
 	if event := recent(s, latest(c.Events, impaired)); event != nil && trouble == "" {
 		trouble = event.Message
 	}
-	if trouble == "" {
-		return ""
-	}
-	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
+	return trouble
 }
 
 // moving returns why a claim that is locked by a move has no volume.
@@ -520,7 +526,11 @@ func (c Claim) deleting(leaving bool) Answer {
 	case len(users) > 0:
 		return waits("claim %q is being deleted and waits until no pod uses it: delete %s", c.Name, strings.Join(users, ", "))
 	}
-	return waits("claim %q is being deleted and is held by %s", c.Name, cmp.Or(holders(c.Claim.Finalizers), "nobody any more"))
+	by := holders(c.Claim.Finalizers)
+	if by == "" {
+		return waits("claim %q is being deleted and will be gone in a moment", c.Name)
+	}
+	return waits("claim %q is being deleted and is held by %s", c.Name, by)
 }
 
 // pending returns why a virtual claim has no volume.
@@ -708,6 +718,9 @@ const notScheduled = "not scheduled in the remote cluster: "
 // notMade stands between the cluster and the cause in what the virtual node says of a pod that the cluster has not made.
 const notMade = " has not made the pod yet: "
 
+// notBound stands between the real claim and the cause in what the provisioner says of a volume that is not made yet.
+const notBound = " is not bound yet: "
+
 // starting returns why a pod has not started that has a node; where says which.
 func (p Pod) starting(s Setting, where string) Answer {
 	pod, said := p.Pod, p.Pod.Status.Message
@@ -728,7 +741,7 @@ func (p Pod) starting(s Setting, where string) Answer {
 	}
 	for _, claim := range p.Claims {
 		if reason := claim.hinders(s); reason != "" {
-			return waits("pod %q cannot start %s, for %s", pod.Name, where, reason)
+			return waits("pod %q cannot start %s: %s", pod.Name, where, reason)
 		}
 	}
 	if unscheduled && said != "" {
@@ -760,6 +773,9 @@ func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
 // hinders returns why no pod can start with a claim, empty if one can.
 func (c Claim) hinders(s Setting) string {
 	if c.Claim != nil && c.Claim.DeletionTimestamp == nil && c.Claim.Status.Phase == corev1.ClaimBound {
+		if _, cause, found := strings.Cut(c.trouble(s), notBound); found {
+			return fmt.Sprintf("the volume of its claim %q is not made there yet: %s", c.Name, cause)
+		}
 		// One that is not expanded can be used.
 		return c.impaired(s)
 	}
