@@ -27,7 +27,7 @@ func TestAChoiceIsMadeByTheUIDOfARealClaim(t *testing.T) {
 		"the newer one": {uid: "new", want: Choice{Has: newer, Other: older, Newer: true}},
 		"the older one": {uid: "old", want: Choice{Has: older, Other: newer}},
 		"none is named": {code: cli.Usage, says: "newer: real claim shop/data in cluster west, --uid new; older: real claim"},
-		"another one":   {uid: "other", code: cli.Refused, says: "UID other is of no real claim that claim shop/data can have"},
+		"another one":   {uid: "other", code: cli.Refused, says: "claim shop/data cannot have a real claim with UID other: give one of these"},
 		"the claim is not locked": {uid: "new", code: cli.Refused, says: "is not locked",
 			change: func(c *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) { c.Labels = nil }},
 		"its volume says nothing": {uid: "old", code: cli.Refused, says: "does not say which",

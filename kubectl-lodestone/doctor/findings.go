@@ -151,7 +151,7 @@ func manifests(f Facts) (found []Finding) {
 	add := func(what string, names []string) {
 		if len(names) > 0 {
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("%s: %s", what, some(names)),
-				Do: "kubectl lodestone install makes them as they are to be"})
+				Do: "kubectl lodestone install puts them right"})
 		}
 	}
 	add("rights, policies or other objects are missing", f.Missing)
@@ -270,8 +270,8 @@ func stumbling(f Facts) (names []string) {
 
 func extender(f Facts) []Finding {
 	if names := stumbling(f); len(names) > 0 {
-		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node where one of these leads, which have no " +
-			"configuration: " + some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes " +
+		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node while a kube-scheduler without a configuration " +
+			"leads: " + some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes " +
 			"(docs/scheduling.md#pods-that-cost-nothing)"}}
 	}
 	if len(f.Asked) == 0 {
@@ -392,7 +392,7 @@ func besideVolumes(remote v1alpha1.RemoteCluster) (found []Finding) {
 func agents(f Facts) []Finding {
 	switch {
 	case f.Remote == nil:
-		return ok("no remote cluster was looked at: --remote-context names one")
+		return ok("no remote cluster was looked at: give --remote-context to look at one")
 	case len(f.Remote) == 0:
 		return []Finding{{Level: Problem, Says: "the remote agent is not installed in the remote cluster",
 			Do: "kubectl lodestone install --remote with the context of that cluster brings it"}}

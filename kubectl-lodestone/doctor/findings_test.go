@@ -269,9 +269,9 @@ func TestEachFaultIsFound(t *testing.T) {
 			f.Remotes[0].Status.Conditions = append(f.Remotes[0].Status.Conditions, metav1.Condition{Type: v1alpha1.NetworkReady,
 				Status: metav1.ConditionFalse, Reason: "NoLane", Message: "no gateway answers"})
 		}, "networks", Problem, "no gateway answers"},
-		"a wrong clock here":   {func(f *Facts) { f.Now = now.Add(time.Minute) }, "clocks", Warning, "1m0s apart"},
-		"a node's clock ahead": {func(f *Facts) { f.Leases[0] = lease(now.Add(time.Minute)) }, "clocks", Warning, "node n is 1m0s ahead"},
-		"a silent node":        {func(f *Facts) { f.Leases[0] = lease(now.Add(-time.Hour)) }, "clocks", Warning, "1h0m0s ago"},
+		"a wrong clock here":   {func(f *Facts) { f.Now = now.Add(time.Minute) }, "clocks", Warning, "1m apart"},
+		"a node's clock ahead": {func(f *Facts) { f.Leases[0] = lease(now.Add(time.Minute)) }, "clocks", Warning, "node n is 1m ahead"},
+		"a silent node":        {func(f *Facts) { f.Leases[0] = lease(now.Add(-time.Hour)) }, "clocks", Warning, "1h ago"},
 		"no right": {func(f *Facts) { f.Unread = map[string]string{"certificates": "you may not get secrets"} }, "certificates", Warning,
 			"it was not checked: you may not get secrets"},
 	} {

@@ -33,7 +33,7 @@ func volumeOf(volume *corev1.PersistentVolume) error {
 // pure.
 func Judge(cluster string, remote *v1alpha1.RemoteCluster, away time.Duration, now time.Time) (seen string, err error) {
 	if remote == nil {
-		return "unknown, for there is no RemoteCluster of that name", nil
+		return "unknown, since there is no RemoteCluster of that name", nil
 	}
 	reachable := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Reachable)
 	switch {

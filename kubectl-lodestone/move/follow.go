@@ -177,7 +177,7 @@ func followError(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMo
 
 // ended is the error for a move whose namespace is being deleted, or is gone: there is nothing to wait for, and nothing to do.
 func ended(move *v1alpha1.VolumeMove) error {
-	return fmt.Errorf("the move of %s ends, for namespace %s was deleted, and its claims with it: what the move has made elsewhere is "+
+	return fmt.Errorf("the move of %s ends, because namespace %s was deleted, and its claims with it: what the move has made elsewhere is "+
 		"removed by itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
 }
 
@@ -200,7 +200,7 @@ func requireLiving(ctx context.Context, home *cli.Cluster, move *v1alpha1.Volume
 // goesOnText returns the sentence that the move continues after the end of the command.
 func goesOnText(move *v1alpha1.VolumeMove) string {
 	if move.Spec.DryRun {
-		return "nothing is moved, for it was a dry run: give the same command again"
+		return "nothing is moved, since this was a dry run: give the same command again"
 	}
 	if move.DeletionTimestamp != nil {
 		return "the move was deleted, and ends by itself"
@@ -240,7 +240,7 @@ func progressLine(move *v1alpha1.VolumeMove, now time.Time) string {
 		if status.Message != "" {
 			return status.Message
 		}
-		text := "waiting for the provisioner to take the move up"
+		text := "waiting for the provisioner to begin the move"
 		if made := move.CreationTimestamp; !made.IsZero() && now.Sub(made.Time) > takenUpIn {
 			text += ": see whether it runs (kubectl get pods -n lodestone-system)"
 		}

@@ -30,7 +30,7 @@ func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 not committed goes back, as with abort, and so does one in Commit whose claims have no
 volumes at the target yet; of one that is done the copy at the source is forgotten.
 What the move made in that cluster stays there, and the VolumeMove says what that is. If
-the other cluster answers after all, it is cleaned up as ever.
+the other cluster answers after all, it is cleaned up as usual.
 
 If a move that is not committed has its source in that cluster, the data is lost with
 it, and what was copied is not whole: it is kept until each claim is deleted, or

@@ -315,7 +315,7 @@ func (o *Options) checkNames() error {
 	for flag, server := range map[string]string{"remote-server": o.RemoteServer, "home-server": o.HomeServer} {
 		address, err := url.Parse(server)
 		if server != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
-			return cli.Misuse("--%s %q is no address of an API server: give https://<host>:<port>", flag, server)
+			return cli.Misuse("--%s %q is not an address of an API server: give https://<host>:<port>", flag, server)
 		}
 	}
 	if address, err := url.Parse(o.HomeServer); err != nil || strings.Trim(address.Path, "/") != "" || address.RawQuery != "" {

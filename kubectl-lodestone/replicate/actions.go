@@ -105,7 +105,7 @@ func deleteCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 versions; the claim and its data stay. It asks for the name of the VolumeReplica.
 
 It is refused (exit code 3) while the cluster that has the data does not answer: the copy
-may then be all that is left of it. kubectl delete volumereplica does not ask that.`,
+may then be all that is left of it. kubectl delete volumereplica deletes it all the same.`,
 		Example:           "  # The copy of claim data\n  kubectl lodestone replicate delete pvc/data -n shop",
 		Args:              named.OneOf,
 		ValidArgsFunction: named.Complete(flags),

@@ -30,13 +30,13 @@ Each claim gets a VolumeReplica of its own, which stays until replicate delete r
 and the copy. The provisioner does the work: ending this command ends nothing.
 
 With --group the claims that are named get one VolumeReplica, and so do those of each pod
-of a StatefulSet: each version has all of them, of one moment, as a database needs whose
-log is in a claim of its own. A driver must have a VolumeGroupSnapshotClass for that; where
-none has, nothing is copied, and replicate status says so.
+of a StatefulSet: each version has all of them, of one moment. A database that keeps its
+log in another claim needs that. The driver must have a VolumeGroupSnapshotClass; without
+one nothing is copied, and replicate status says so.
 
 Where the class of the copy has no snapshots, versions are in two claims there, which are
 written in turn: that takes twice the room, and keeps two versions at most. --dry-run says
-so before, and --slots has it so in any case.
+so beforehand, and --slots chooses it in any case.
 
 With --freeze and --thaw each version is of a moment at which the application was frozen:
 both are commands, as JSON arrays, that run without a shell in each pod that mounts a
@@ -152,10 +152,10 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Class, "class", "", "real storage class there; by default as for a new claim")
 	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32; without snapshots there 2 at most")
 	flags.Int32Var(&o.Daily, "daily", 0, "of how many days the newest version stays, too, up to 90; takes snapshots there")
-	flags.DurationVar(&o.Scrub, "scrub", 0, "look so often for what storage has altered, from 1h on; by default never")
+	flags.DurationVar(&o.Scrub, "scrub", 0, "how often to look for what storage has altered, from 1h on; by default never")
 	flags.BoolVar(&o.Slots, "slots", false, "keep versions in two claims there that are written in turn, as without snapshots: it takes "+
 		"twice the room")
-	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
+	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; default: no limit")
 	flags.BoolVar(&o.Group, "group", false, "keep one copy of all claims, each version of which has all of one moment")
 	flags.StringVar(&o.Freeze, "freeze", "", "freeze the application by this command, a JSON array, while a snapshot is taken")
 	flags.StringVar(&o.Thaw, "thaw", "", "thaw it by this command, a JSON array, which must do no harm where nothing is frozen")

@@ -57,8 +57,8 @@ func (o *Options) hooks() (*v1alpha1.ReplicaHooks, error) {
 // words reads a command and its arguments: a JSON array, since no shell runs it.
 func words(flag, text string) (command []string, err error) {
 	if err := json.Unmarshal([]byte(text), &command); err != nil || len(command) == 0 || len(command) > mostWords {
-		return nil, cli.Misuse(`%s %q is no command: give a JSON array of the program and its arguments, such as '["touch","/run/frozen"]'`, flag,
-			text)
+		return nil, cli.Misuse(`%s %q is not a command: give a JSON array of the program and its arguments, such as '["touch","/run/frozen"]'`,
+			flag, text)
 	}
 	for _, word := range command {
 		if word == "" {
@@ -86,7 +86,7 @@ func (r *runner) bindingNeeded(ctx context.Context) (string, error) {
 					Subresource: "exec"}}}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "whether the provisioner may run the hooks in this namespace you may not ask; who may bind roles here gives it that right by: " +
+		return "you may not see whether the provisioner may run the hooks in this namespace; who may bind roles here gives it that right with: " +
 			command, nil
 	case err != nil:
 		return "", r.home.Explain("ask whether the provisioner may run commands in namespace "+r.namespace, err)

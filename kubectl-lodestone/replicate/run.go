@@ -476,7 +476,7 @@ func progress(c replica.Copy) string {
 	case c.Point != "":
 		return c.Point
 	case c.State == replica.Unknown:
-		return "waiting for the provisioner to take it up"
+		return "waiting for the provisioner to begin it"
 	}
 	return c.Message
 }
