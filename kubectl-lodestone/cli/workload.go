@@ -37,7 +37,7 @@ func ClaimsOrWorkload(cmd *cobra.Command, args []string) (workload Reference, cl
 		case len(references) == 1:
 			return reference, nil, nil
 		default:
-			return Reference{}, nil, Misuse("name either claims or one %s, not both", reference.Kind)
+			return Reference{}, nil, Misuse("name either claims, or one %s alone", reference.Kind)
 		}
 	}
 	slices.Sort(claims)
