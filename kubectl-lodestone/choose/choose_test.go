@@ -34,7 +34,7 @@ func TestAChoiceIsMadeByTheUIDOfARealClaim(t *testing.T) {
 			change: func(_ *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) { v.Annotations = nil }},
 		"the newer one is not known, and the older one is chosen": {uid: "old", want: Choice{Has: older},
 			change: func(c *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) { delete(c.Annotations, keys.Newer) }},
-		"the newer one is not known, and none is named": {code: cli.Usage, says: "is to have: older: real claim",
+		"the newer one is not known, and none is named": {code: cli.Usage, says: "shop/data gets: older: real claim",
 			change: func(c *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) { delete(c.Annotations, keys.Newer) }},
 	} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data",

@@ -51,7 +51,7 @@ func TestAStatefulSetWithoutReplicasIsAnsweredWithTheClaimsThatItHasLeft(t *test
 	client.PrependReactor("list", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "", nil)
 	})
-	require.ErrorContains(t, of("db"), "name the claims that it has left, which kubectl get pvc -n shop lists")
+	require.ErrorContains(t, of("db"), "that earlier replicas have left, name them; kubectl get pvc -n shop lists them")
 }
 
 func TestWhatIsMovedIsNamedInOneOfTheseWays(t *testing.T) {

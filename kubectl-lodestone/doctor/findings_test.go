@@ -200,7 +200,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"nothing confines programs": {func(f *Facts) { f.Confining = nil }, "admission", Problem, "no ValidatingAdmissionPolicy"},
 		"no binding":                {func(f *Facts) { f.Unbound = []string{"p"} }, "admission", Problem, "no binding puts in force: p"},
 		"nobody knows the marker": {func(f *Facts) { f.Policies = append(f.Policies, marker) }, "extender", Problem,
-			"which have no configuration: kube-scheduler-n"},
+			"without a configuration leads: kube-scheduler-n"},
 		"nobody uses the second scheduler": {func(f *Facts) {
 			f.Asked["b"] = false
 			f.Programs = append(f.Programs, versions.Program{Name: "lodestone-scheduler", Version: "v0.1.0", Ready: 2, Replicas: 2})

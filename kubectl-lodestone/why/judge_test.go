@@ -797,7 +797,7 @@ func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, pending),
 			"has no volume for a moment, while it is moved"},
 		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
-			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
+			"because somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
 		"by somebody, while it is bound": {claim(boundIn("west"), func(c *Claim) { c.Volume.DeletionTimestamp = &metav1.Time{Time: now} }),
 			"is bound, but somebody deleted its volume \"pvc-1\": pods go on with it and the data stays"},
 		"that is not Lodestone's": {claim(boundIn("west"), lost, ofLocalPath), "restore the data from a backup, or delete the claim"},
