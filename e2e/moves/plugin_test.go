@@ -232,8 +232,8 @@ func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
 			must.Delete(t, bed.Home.Client().CoreV1().Namespaces(), namespace)
 			assert.Equal(t, 1, <-ended)
 			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-			assert.Equal(t, "error: the move of data ends, because namespace "+namespace+" was deleted, and its claims with it: what the move has made "+
-				"elsewhere is removed by itself", lines[len(lines)-1])
+			assert.Equal(t, "error: the move of data ends, because namespace "+namespace+" was deleted, and its claims with it: what the move "+
+				"has made elsewhere is removed by itself", lines[len(lines)-1])
 			await.Until(t, "the namespace is gone", func() bool {
 				_, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 				return apierrors.IsNotFound(err)

@@ -118,8 +118,8 @@ func TestNothingIsOfferedInANamespaceThatIsBeingDeleted(t *testing.T) {
 	require.NoError(t, err)
 	for _, claim := range []string{"data-db-0", "data-db-2"} {
 		err = r.run(t.Context(), [][]string{{claim}})
-		require.EqualError(t, err, "the move of "+claim+" ends, because namespace shop was deleted, and its claims with it: what the move has made "+
-			"elsewhere is removed by itself")
+		require.EqualError(t, err, "the move of "+claim+" ends, because namespace shop was deleted, and its claims with it: what the move has "+
+			"made elsewhere is removed by itself")
 	}
 	_, said := wrote()
 	assert.NotContains(t, said, "was deleted", "what the error says is not said before it")
