@@ -127,8 +127,7 @@ func TestObjectsAreNamedAndListedAsKubectlDoes(t *testing.T) {
 	assert.Contains(t, lodestone(t, "why", "-n", namespace, "-o", "wide").ends(t, done).out, "namespace "+namespace+": open to west")
 	assert.Equal(t, "pvc/data\npvc/wal\n", lodestone(t, "why", "pvcs", "-n", namespace, "-o", "name").ends(t, done).out)
 	assert.Equal(t, "nothing waits in namespace \""+namespace+"\": give -A for all namespaces\n",
-		lodestone(t, "why", "pods", "-n", namespace).ends(t,
-		done).out)
+		lodestone(t, "why", "pods", "-n", namespace).ends(t, done).out)
 	assert.Contains(t, lodestone(t, "why", "-A", "-o", "yaml").ends(t, done).out, "namespace: "+namespace)
 
 	must.Kubectl(t, bed.Home, "", "label", "pvc", "wal", "-n", namespace, "app=shop")

@@ -149,7 +149,7 @@ func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(streams.ErrOut, "Claim %s is to have real claim %s in cluster %s.\n", name, choice.Has.Key(), choice.Has.Cluster)
+	fmt.Fprintf(streams.ErrOut, "Claim %s gets real claim %s in cluster %s.\n", name, choice.Has.Key(), choice.Has.Cluster)
 	if choice.Newer {
 		fmt.Fprintln(streams.ErrOut, "Pods that use it are stopped. What was written to the older one since home was restored is not in it.")
 	} else {

@@ -92,7 +92,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
 	command.Flags().StringVar(&o.Namespace, "lodestone-namespace", o.Namespace, "namespace of home in which Lodestone runs")
 	command.Flags().StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of home in which the twins are")
-	command.Flags().BoolVar(&o.Undo, "undo", false, "leave everything as it was before, while that can be")
+	command.Flags().BoolVar(&o.Undo, "undo", false, "take the import back, as long as that is possible")
 	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; the same command goes on where it stopped")
 	cli.CompleteFlag(command, flags, "cluster", cli.NamesOf(cli.RemoteCluster))

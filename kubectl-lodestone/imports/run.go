@@ -210,7 +210,7 @@ func (i *importing) begin(ctx context.Context, h Home, target types.NamespacedNa
 func (i *importing) confirm(ctx context.Context, target types.NamespacedName, real *corev1.PersistentVolume, from types.NamespacedName,
 	goes string) error {
 	size := real.Spec.Capacity[corev1.ResourceStorage]
-	i.Say("Volume %s (%s, policy %s) is to be the data of virtual claim %s of class %q.",
+	i.Say("Volume %s (%s, policy %s) becomes the data of virtual claim %s of class %q.",
 		real.Name, size.String(), real.Spec.PersistentVolumeReclaimPolicy, target, i.Class)
 	if from.Namespace != "" && from.Namespace != target.Namespace {
 		i.Say("It is the data of claim %s: who may use namespace %s gets it.", from, target.Namespace)

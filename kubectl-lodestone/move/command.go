@@ -51,7 +51,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   # What would that do, and does anything forbid it?
   kubectl lodestone move data -n shop --target-cluster west --dry-run
 
-  # Have a look at all moves, give one up
+  # Look at all moves, and abort one
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
 		Args: func(cmd *cobra.Command, args []string) error {

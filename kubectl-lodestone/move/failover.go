@@ -98,8 +98,8 @@ claim, its pods and its copy go on as they are, and what the test writes is in n
 	}
 	command.Flags().StringVar(&f.to, "to", "", "use the copy in this cluster; needed only if a claim has several")
 	command.Flags().StringVar(&f.version, "version", "", "name of the version, as replicate status -o yaml shows it; by default the newest")
-	command.Flags().StringVar(&f.fence, "fence", f.fence, "how it is known that nobody writes to the volume that the claim has: Proven asks "+
-		"its cluster, Declared has you vouch for one that does not answer")
+	command.Flags().StringVar(&f.fence, "fence", f.fence, "who says that nobody writes to the volume that the claim has: Proven asks its "+
+		"cluster, with Declared you vouch for a cluster that does not answer")
 	command.Flags().BoolVar(&f.drill, "test", false, "make a new claim from the version, and leave the claim and its copy as they are")
 	command.Flags().StringVar(&f.name, "name", "", "name of the claim that --test makes; by default that of the claim with -drill")
 	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")

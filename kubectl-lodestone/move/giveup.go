@@ -152,7 +152,7 @@ func consequences(move *v1alpha1.VolumeMove, cluster string) string {
 	source := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
 		return claim.Source != nil && claim.Source.Cluster == cluster
 	})
-	text := fmt.Sprintf("VolumeMove %s/%s is to end without cluster %q. ", move.Namespace, move.Name, cluster)
+	text := fmt.Sprintf("VolumeMove %s/%s will end without cluster %q. ", move.Namespace, move.Name, cluster)
 	target := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
 		return claim.Target != nil && claim.Target.Cluster == cluster
 	})

@@ -41,7 +41,7 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 		u.Say("Secret %s/%s was not made by peer and is kept, with its kubeconfig under key %s, which no program reads", ref.Namespace, ref.Name,
 			forgottenKey(ref))
 	}
-	u.Say("%q is to be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on "+
+	u.Say("%q will be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on "+
 		"there.\nAt home the volumes above are removed, so their claims become Lost, and the pods above are deleted although their copies run "+
 		"on;\ntheir controllers may start others. This cannot be undone.", u.name, held)
 	if err := cli.Ask(ctx, u.streams.In, u.streams.ErrOut, u.Yes, u.name); err != nil {
