@@ -85,6 +85,11 @@ func TestWhoCannotFollowAMoveIsToldThatItGoesOn(t *testing.T) {
 	}
 	err := followError(t.Context(), home, move, apierrors.NewNotFound(volumeMoves, "data-x"))
 	assert.ErrorContains(t, err, "VolumeMove shop/data-x was deleted: if it was not committed, its claims go back")
+	assert.ErrorContains(t, err, "they stay at the target and the copy at the source is removed; kubectl get events -n shop")
+	over := move.DeepCopy()
+	over.Spec.Failover = &v1alpha1.MoveFailover{}
+	err = followError(t.Context(), home, over, apierrors.NewNotFound(volumeMoves, "data-x"))
+	assert.ErrorContains(t, err, "they stay at the target; kubectl get events -n shop", "the volume that they had is kept")
 	for name, gone := range map[string]*cli.Cluster{
 		"its namespace is being deleted": {Context: "home", Client: fake.NewClientset(dying("shop"))},
 		"its namespace is gone":          {Context: "home", Client: fake.NewClientset()},

@@ -715,6 +715,10 @@ func TestWhatIsInANamespaceThatIsBeingDeletedIsOfferedNothing(t *testing.T) {
 			want: `claim "data" is being deleted and is held by a move of it, which ends first (kubectl lodestone move status), Kubernetes, until no ` +
 				`pod uses it, finalizer example.com/x; its namespace "shop" is being deleted, too`,
 		},
+		"a claim that nothing holds": {
+			answer: claim(boundIn("west"), func(c *Claim) { c.Claim.DeletionTimestamp = &metav1.Time{Time: now} }).Of(setting(dying)),
+			want:   `claim "data" is being deleted and will be gone in a moment; its namespace "shop" is being deleted, too`,
+		},
 		"a claim that a pod uses": {
 			answer: claim(boundIn("west"), func(c *Claim) {
 				c.Claim.DeletionTimestamp, c.Pods = &metav1.Time{Time: now}, []corev1.Pod{*pod()}
