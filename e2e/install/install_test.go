@@ -141,8 +141,8 @@ func TestHomeIsInstalledChangedAndRemoved(t *testing.T) {
 func whatSomebodyElseHasSet(t *testing.T) {
 	must.Kubectl(t, home, "", "scale", "deployment", "lodestone-provisioner", "-n", system, "--replicas=4")
 	_, stderr := run(t, home, failed, "install", "--tag", tag, "--replicas", "1")
-	assert.Contains(t, stderr, "nothing was changed, for somebody else has set what Deployment lodestone-system/lodestone-provisioner is "+
-		"to have")
+	assert.Contains(t, stderr, "nothing was changed, because somebody else has set fields that install sets, in Deployment "+
+		"lodestone-system/lodestone-provisioner (")
 	assert.Contains(t, stderr, ".spec.replicas")
 	_, stderr = run(t, home, done, "install", "--tag", tag, "--replicas", "1", "--force-conflicts")
 	assert.Contains(t, stderr, "changed Deployment lodestone-system/lodestone-provisioner")

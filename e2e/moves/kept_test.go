@@ -187,7 +187,7 @@ func TestASnapshotKeepsTheCopyThatAWayBackWritesTo(t *testing.T) {
 	require.Zero(t, code, stderr)
 	assert.Contains(t, stderr, "as it was it is in VolumeSnapshot "+namespace+"/move-"+string(back.UID)+"-0-snapshot in cluster west until "+
 		"this move is committed")
-	assert.Contains(t, out, "data now in cluster west")
+	assert.Contains(t, out, "claim data is now in cluster west")
 	assert.Equal(t, west2, folder(t, namespace, "data"))
 	reaches(t, back, v1alpha1.MoveDone)
 	noSnapshot(t, west, bed.West)

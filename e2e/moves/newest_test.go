@@ -59,7 +59,7 @@ func TestAHomeRestoredFromBeforeAMoveRunsNothingUntilSomebodyChooses(t *testing.
 
 	code, out, said := plugin(t, "choose", "pvc", "first", "-n", namespace, "--uid", string(first.target.UID), "--yes")
 	require.Zero(t, code, said)
-	assert.Contains(t, out, "first now in cluster west")
+	assert.Contains(t, out, "claim first is now in cluster west")
 	code, _, said = plugin(t, "choose", "pvc", "second", "-n", namespace, "--uid", string(second.source.UID), "--yes")
 	require.Zero(t, code, said)
 	for _, m := range []*movedAway{first, second} {

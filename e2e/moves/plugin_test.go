@@ -51,8 +51,8 @@ func TestThePluginMovesAVolumeAndSaysHowThatGoes(t *testing.T) {
 
 	code, out, said := plugin(t, "move", "data", "-n", namespace, "--target-cluster", "west")
 	require.Zero(t, code, said)
-	assert.Contains(t, out, "data now in cluster west; pods could not use it for ")
-	assert.Contains(t, out, "the copy at the source is kept for 1h0m0s")
+	assert.Contains(t, out, "claim data is now in cluster west; pods could not use it for ")
+	assert.Contains(t, out, "the copy at the source is kept for 1h")
 	assert.Contains(t, said, "data: Quiesce")
 	counts(t, folder(t, namespace, "data"), 20)
 
@@ -170,7 +170,7 @@ func TestAMoveThatIsDoneGoesBackAndIsForgotten(t *testing.T) {
 	code, out, said = plugin(t, "move", "rollback", written.Name, "-n", namespace, "--keep-source-for", "0s")
 	require.Zero(t, code, said)
 	assert.Contains(t, said, "what was written since is moved back into the copy that move "+written.Name+" kept")
-	assert.Contains(t, out, "data now in cluster home")
+	assert.Contains(t, out, "claim data is now in cluster home")
 	home := folder(t, namespace, "data")
 	assert.NotEqual(t, west, home)
 	counts(t, home, last+10)
@@ -232,8 +232,8 @@ func TestThePluginEndsWhereTheNamespaceOfAMoveIsDeleted(t *testing.T) {
 			must.Delete(t, bed.Home.Client().CoreV1().Namespaces(), namespace)
 			assert.Equal(t, 1, <-ended)
 			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-			assert.Equal(t, "error: the move of data ends, for namespace "+namespace+" was deleted, and its claims with it: what the move has made "+
-				"elsewhere is removed by itself", lines[len(lines)-1])
+			assert.Equal(t, "error: the move of data ends, because namespace "+namespace+" was deleted, and its claims with it: what the move "+
+				"has made elsewhere is removed by itself", lines[len(lines)-1])
 			await.Until(t, "the namespace is gone", func() bool {
 				_, err := bed.Home.Client().CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 				return apierrors.IsNotFound(err)

@@ -137,7 +137,7 @@ func TestARestoredHomeKeepsTheCopyThatDataWentBackInto(t *testing.T) {
 	}, func() any { return await.Events(t, bed.Home.Client(), namespace) })
 	code, out, said := plugin(t, "choose", "pvc", "data", "-n", namespace, "--uid", string(source.UID), "--yes")
 	require.Zero(t, code, said)
-	assert.Contains(t, out, "data now in cluster home")
+	assert.Contains(t, out, "claim data is now in cluster home")
 	reaches(t, first, v1alpha1.MoveDone)
 	scales(t, namespace, "data", 1)
 	assert.Equal(t, kept, folder(t, namespace, "data"))

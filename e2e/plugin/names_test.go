@@ -35,8 +35,8 @@ func TestANameThatIsNotThereIsAnsweredWithThoseThatAre(t *testing.T) {
 		noClaim     = `there is no claim "dta" in namespace "{ns}"; there are: data, wal`
 		noPod       = `there is no pod "wb" in namespace "{ns}"; there is: web`
 		noCluster   = `there is no RemoteCluster "mars"; there is: west`
-		noMove      = `there is no move "data" in namespace "{ns}", nor one of a claim of that name; there are none at all: kubectl lodestone move status -A shows those of other namespaces`
-		noMoveOf    = `there is no move of claim "data" in namespace "{ns}"; there are none at all: kubectl lodestone move status -A shows those of other namespaces`
+		noMove      = `namespace "{ns}" has no moves; kubectl lodestone move status -A shows those of other namespaces`
+		noMoveOf    = `namespace "{ns}" has no moves; kubectl lodestone move status -A shows those of other namespaces`
 		noNamespace = `there is no namespace "nowhere"; there are: …` // what is there depends on the other tests
 	)
 	for line, says := range map[string]string{
@@ -88,8 +88,8 @@ func TestANameThatIsNotThereIsAnsweredWithThoseThatAre(t *testing.T) {
 		"import pvc/data -n {ns} --class lodestone": `claim {ns}/data has no volume yet, so there is nothing to import: delete it and create it anew with the virtual class`,
 		"lose pvc/data -n {ns}":                     `claim {ns}/data has no volume, so nothing of it is lost: delete the claim if it is to go`,
 		"choose data -n {ns}":                       `claim {ns}/data has no volume, so there is nothing to choose: kubectl lodestone why pvc/data -n {ns} says what it waits for`,
-		"move pod/web -n {ns} --target-cluster west": `pod {ns}/web names no claims, so there is nothing to move: name what uses some, ` +
-			`or claims`,
+		"move pod/web -n {ns} --target-cluster west": `pod {ns}/web uses no claims, so there is nothing to move: name claims, ` +
+			`or a workload that uses some`,
 		"release pod/web -n {ns}": `pod {ns}/web runs on node "west", which is Ready: delete the pod with kubectl delete pod, and it ends properly in ` +
 			`the remote cluster`,
 		"unpeer west --forget --volume pv-1": `--volume names pv-1, …`,
@@ -126,8 +126,8 @@ func TestObjectsAreNamedAndListedAsKubectlDoes(t *testing.T) {
 	assert.NotContains(t, all, "pod/web", "it runs")
 	assert.Contains(t, lodestone(t, "why", "-n", namespace, "-o", "wide").ends(t, done).out, "namespace "+namespace+": open to west")
 	assert.Equal(t, "pvc/data\npvc/wal\n", lodestone(t, "why", "pvcs", "-n", namespace, "-o", "name").ends(t, done).out)
-	assert.Equal(t, "nothing waits in namespace \""+namespace+"\": -A looks at all\n", lodestone(t, "why", "pods", "-n", namespace).ends(t,
-		done).out)
+	assert.Equal(t, "nothing waits in namespace \""+namespace+"\": give -A for all namespaces\n",
+		lodestone(t, "why", "pods", "-n", namespace).ends(t, done).out)
 	assert.Contains(t, lodestone(t, "why", "-A", "-o", "yaml").ends(t, done).out, "namespace: "+namespace)
 
 	must.Kubectl(t, bed.Home, "", "label", "pvc", "wal", "-n", namespace, "app=shop")
@@ -217,7 +217,7 @@ func TestAVolumeThatIsDeletedByHandIsExplained(t *testing.T) {
 	_, err := bed.Home.Kubectl(ctx, "", "patch", "pv", volume, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	require.NoError(t, err)
 	await.Until(t, "the claim is Lost", func() bool { return claimOf(t, bed.Home, namespace, "data").Status.Phase == corev1.ClaimLost })
-	says(t, `claim "data" is Lost, for somebody deleted its volume "`+volume+`" and took its finalizers off; Lodestone has not deleted the data`,
+	says(t, `claim "data" is Lost, because somebody deleted its volume "`+volume+`" and took its finalizers off; Lodestone has not deleted the data`,
 		"pvc/data", "-n", namespace)
 	await.Never(t, "the data is deleted", func() bool {
 		now := claimOf(t, bed.West, namespace, "data")

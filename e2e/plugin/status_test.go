@@ -66,7 +66,7 @@ func TestStatusShowsClustersVolumesAndPods(t *testing.T) {
 
 	t.Run("and unpeer is refused while the pod runs", func(t *testing.T) {
 		r := lodestone(t, "unpeer", "west").ends(t, refused)
-		assert.Contains(t, r.stderr, "1 volume(s) and 1 pod(s)")
+		assert.Contains(t, r.stderr, "1 volume and 1 pod")
 		assert.Contains(t, r.stderr, "pod "+namespace+"/web")
 	})
 	t.Run("and a pod whose node is Ready is not released", func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestWhySaysWhoRefusedAClaim(t *testing.T) {
 	must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", fabric.Class))
 	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.InWest(fabric.NewPod(namespace, "web", "data")))
 	says(t, "was refused by cluster \"west\": the quota of namespace "+namespace, "pvc", "data", "-n", namespace)
-	says(t, "has no node yet, for claim \"data\" was refused by cluster \"west\"", "pod", "web", "-n", namespace)
+	says(t, "has no node yet: claim \"data\" was refused by cluster \"west\"", "pod", "web", "-n", namespace)
 
 	r := lodestone(t, "status", "-n", namespace).ends(t, done)
 	assert.Contains(t, r.out, "was refused by cluster")
@@ -155,10 +155,10 @@ func TestWhySaysOfAPodWhatWestSaysOfItsClaim(t *testing.T) {
 	told(t, "PersistentVolumeClaim", real, "ProvisioningFailed", "NodePath only supports ReadWriteOnce")
 	says(t, "is bound, but real claim", "pvc", "data", "-n", namespace)
 	says(t, `ProvisioningFailed says "NodePath only supports ReadWriteOnce"`, "pvc", "data", "-n", namespace)
-	says(t, `pod "web" cannot start in cluster "west", for claim "data" is bound, but`, "pod", "web", "-n", namespace)
+	says(t, `pod "web" cannot start in cluster "west": the volume of its claim "data" is not made there yet: `, "pod", "web", "-n", namespace)
 	says(t, `ProvisioningFailed says "NodePath only supports ReadWriteOnce"`, "pod", "web", "-n", namespace)
 	assert.Contains(t, lodestone(t, "status", "-n", namespace).ends(t, done).out,
-		`pod "web" cannot start in cluster "west", for claim "data" is bound, but`)
+		`pod "web" cannot start in cluster "west": the volume of its claim "data" is not made there yet: `)
 	named := regexp.MustCompile(`PersistentVolumeClaim +data +claim "data" is bound, but .*says "NodePath only supports ReadWriteOnce"`)
 	await.Until(t, "status names the claim, which has its condition after the event", func() bool {
 		return named.MatchString(lodestone(t, "status", "-n", namespace).ends(t, done).out)

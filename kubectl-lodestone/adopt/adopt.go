@@ -59,7 +59,7 @@ is heard of: there, kubectl lodestone failover and move do without loss what thi
   kubectl lodestone adopt 3f2a91c0 --context west --dry-run
   kubectl lodestone adopt 3f2a91c0 --context west
 
-  # The newest versions have what a fault has spoiled
+  # The newest versions are spoiled: use older ones
   kubectl lodestone adopt 3f2a91c0 --context west --before 2026-11-27T09:00:00Z`,
 		Args:              cli.TakesOne(cli.HomeCluster),
 		ValidArgsFunction: cli.CompleteReferences(flags, true, []cli.Kind{cli.HomeCluster}),
@@ -73,7 +73,7 @@ is heard of: there, kubectl lodestone failover and move do without loss what thi
 			}
 			if a.before != "" {
 				if a.until, err = time.Parse(time.RFC3339, a.before); err != nil {
-					return cli.Misuse("--before %q is no time: give one such as 2026-11-27T09:00:00Z", a.before)
+					return cli.Misuse("--before %q is not a time: give one such as 2026-11-27T09:00:00Z", a.before)
 				}
 			}
 			if a.remote, err = cli.ConnectHome(flags); err != nil {

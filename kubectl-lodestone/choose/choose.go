@@ -31,8 +31,8 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		Short: "Choose which data a claim has that was moved before home was restored",
 		Long: `Choose is for a claim whose volume is not the newest of its data: home was restored
 from a backup from before a move. New pods of such a claim wait, and the claim says so
-(event and condition NewerBacking). With --uid you choose the real claim that it is to
-have, by its UID; without it both are shown.
+(event and condition NewerBacking). With --uid you choose the real claim that it
+gets, by its UID; without it both are shown.
 
 The newer one: pods that use the claim are stopped, and the claim gets it as it is;
 nothing is copied. The older one: the claim keeps what it has. In both cases the other
@@ -58,7 +58,7 @@ It takes the right to unlock volumemoves.`,
 			return choose(cmd.Context(), home, streams, types.NamespacedName{Namespace: namespace, Name: named.Name}, types.UID(uid), yes)
 		},
 	}
-	command.Flags().StringVar(&uid, "uid", "", "UID of the real claim that the claim is to have")
+	command.Flags().StringVar(&uid, "uid", "", "UID of the real claim that the claim gets")
 	command.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	_ = command.RegisterFlagCompletionFunc("uid", func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return cli.Complete(flags, func(ctx context.Context, home *cli.Cluster, namespace string) ([]string, error) {
@@ -121,9 +121,10 @@ func Judge(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume,
 	case known && uid == newer.UID:
 		return Choice{Has: newer, Other: older, Newer: true}, nil
 	case uid == "":
-		return Choice{}, cli.Misuse("say which one claim %s/%s is to have: %s", claim.Namespace, claim.Name, there)
+		return Choice{}, cli.Misuse("say with --uid which real claim %s/%s gets: %s", claim.Namespace, claim.Name, there)
 	}
-	return Choice{}, cli.Refuse("UID %s is of no real claim that claim %s/%s can have: %s", uid, claim.Namespace, claim.Name, there)
+	return Choice{}, cli.Refuse("claim %s/%s cannot have a real claim with UID %s: give one of these with --uid: %s",
+		claim.Namespace, claim.Name, uid, there)
 }
 
 func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStreams, name types.NamespacedName, uid types.UID,
@@ -148,7 +149,7 @@ func choose(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOS
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(streams.ErrOut, "Claim %s is to have real claim %s in cluster %s.\n", name, choice.Has.Key(), choice.Has.Cluster)
+	fmt.Fprintf(streams.ErrOut, "Claim %s gets real claim %s in cluster %s.\n", name, choice.Has.Key(), choice.Has.Cluster)
 	if choice.Newer {
 		fmt.Fprintln(streams.ErrOut, "Pods that use it are stopped. What was written to the older one since home was restored is not in it.")
 	} else {

@@ -31,7 +31,7 @@ func Ask(ctx context.Context, in io.Reader, out io.Writer, yes bool, word string
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(out)
-		return Refuse("nothing was changed, for the command was stopped before %q was typed: %w", word, ctx.Err())
+		return Refuse("nothing was changed, because the command was stopped before %q was typed: %w", word, ctx.Err())
 	case line := <-typed:
 		if strings.TrimSpace(line) != word {
 			return Refuse("nothing was changed, because %q was not typed: answer the question, or give --yes", word)

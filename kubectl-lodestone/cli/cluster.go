@@ -198,8 +198,8 @@ func (c *Cluster) Explain(doing string, err error) error {
 		return Refuse("you cannot %s in the cluster of context %q: the namespace is being deleted; wait until it is gone, and make it again if "+
 			"it is to be used (%w)", doing, c.Context, err)
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		return fmt.Errorf("cannot %s in the cluster of context %q, for a quota leaves no room: remove what is not needed, or ask for more (%w)",
-			doing, c.Context, err)
+		return fmt.Errorf("cannot %s in the cluster of context %q, because a quota leaves no room: remove what is not needed, or ask for "+
+			"more (%w)", doing, c.Context, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("you may not %s in the cluster of context %q: ask its administrator for that right (%w)", doing, c.Context, err)
 	case errors.As(err, &status):
@@ -441,7 +441,7 @@ func checkFlags(flags *genericclioptions.ConfigFlags, raw clientcmdapi.Config) e
 	}
 	if text := ptr.Deref(flags.Timeout, ""); text != "" {
 		if timeout, err := clientcmd.ParseTimeout(text); err != nil || timeout < 0 {
-			return Misuse("--request-timeout %q is no time: give one such as 30s, or 0 for that of the command", text)
+			return Misuse("--request-timeout %q is not a time: give one such as 30s, or 0 for that of the command", text)
 		}
 	}
 	if namespace := ptr.Deref(flags.Namespace, ""); namespace != "" && len(validation.IsDNS1123Label(namespace)) > 0 {
@@ -478,7 +478,7 @@ var noConfig = regexp.MustCompile(`^error loading config file (".*"): couldn't g
 // unread says why a kubeconfig cannot be read.
 func unread(err error) string {
 	if found := noConfig.FindStringSubmatch(err.Error()); found != nil {
-		return fmt.Sprintf("file %s is none", found[1])
+		return fmt.Sprintf("file %s is not a kubeconfig", found[1])
 	}
 	return err.Error()
 }

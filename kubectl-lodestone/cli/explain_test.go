@@ -34,7 +34,7 @@ func TestARequestThatFailsIsExplainedInOneSentence(t *testing.T) {
 	nodes := corev1.Resource("nodes")
 	assert.ErrorContains(t, c.Explain("list nodes", apierrors.NewForbidden(nodes, "", nil)), `you may not list nodes in the cluster of context "home"`)
 	quota := c.Explain("create claim data", apierrors.NewForbidden(nodes, "data", errors.New("exceeded quota: few, requested: pods=1")))
-	assert.ErrorContains(t, quota, `cannot create claim data in the cluster of context "home", for a quota leaves no room: remove what is not needed`)
+	assert.ErrorContains(t, quota, `cannot create claim data in the cluster of context "home", because a quota leaves no room: remove what is not needed`)
 	assert.NotContains(t, quota.Error(), "right", "rights are not what is missing")
 	assert.ErrorContains(t, c.Explain("list nodes", apierrors.NewUnauthorized("no")), "log in again or correct the kubeconfig")
 	assert.ErrorContains(t, c.Explain("list nodes", apierrors.NewConflict(nodes, "a", nil)), `cannot list nodes in the cluster of context "home"`)

@@ -28,11 +28,11 @@ func FlagError(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown):
 		return unknownFlag(cmd, unknown)
 	case errors.As(err, &bare):
-		return Misuse("%s needs a value behind it: %s", nameOf(bare.GetFlag()), meaning(bare.GetFlag()))
+		return Misuse("%s needs a value (%s)", nameOf(bare.GetFlag()), meaning(bare.GetFlag()))
 	case errors.As(err, &invalid):
 		return Misuse("%s %q %s", nameOf(invalid.GetFlag()), invalid.GetValue(), wrongValue(invalid.GetFlag(), invalid.Unwrap()))
 	case errors.As(err, &syntax):
-		return Misuse("%q is no flag: write --NAME=VALUE; %s --help lists the flags", syntax.GetSpecifiedFlag(), cmd.CommandPath())
+		return Misuse("%q is not a flag: write --NAME=VALUE; %s --help lists the flags", syntax.GetSpecifiedFlag(), cmd.CommandPath())
 	}
 	return Misuse("%w: %s --help lists the flags", err, cmd.CommandPath())
 }
@@ -72,12 +72,12 @@ func wrongValue(flag *pflag.Flag, cause error) string {
 	case "bool":
 		return "is not known: give true or false, or the flag alone"
 	case "duration":
-		return "is no time: give one such as 90s, 10m or 1h30m"
+		return "is not a time: give one such as 90s, 10m or 1h30m"
 	case "int", "int32":
 		if errors.Is(cause, strconv.ErrRange) {
 			return "is too large"
 		}
-		return "is no whole number"
+		return "is not a whole number"
 	case "stringToString":
 		return "is not understood: give NAME=VALUE, and several with commas between them"
 	case "stringSlice":
@@ -198,7 +198,7 @@ func (s *Scope) Given() bool { return s.Everywhere || s.Selector != "" }
 // Check returns an error for a selector that cannot be read.
 func (s *Scope) Check() error {
 	if _, err := labels.Parse(s.Selector); err != nil {
-		return Misuse("-l %q is no selector: give labels such as app=shop,tier!=web", s.Selector)
+		return Misuse("-l %q is not a selector: give labels such as app=shop,tier!=web", s.Selector)
 	}
 	return nil
 }

@@ -135,7 +135,15 @@ func (h Holdings) lines(most int) []string {
 
 // String returns how many volumes and pods there are, in words.
 func (h Holdings) String() string {
-	return fmt.Sprintf("%d volume(s) and %d pod(s)", len(h.Volumes), len(h.Pods))
+	return Number(len(h.Volumes), "volume") + " and " + Number(len(h.Pods), "pod")
+}
+
+// Number returns how many there are of something, in words: 1 volume, 2 volumes.
+func Number(count int, what string) string {
+	if count != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", count, what)
 }
 
 // UsesClaim says whether a pod mounts a claim of its namespace, by its own name or as

@@ -42,7 +42,8 @@ func TestLinesAreBounded(t *testing.T) {
 	assert.Len(t, lines, maxLines+2)
 	assert.Equal(t, "and 2 more volumes", lines[maxLines])
 	assert.Equal(t, "pod shop/web-0 (Running)", lines[maxLines+1])
-	assert.Equal(t, "22 volume(s) and 1 pod(s)", held.String())
+	assert.Equal(t, "22 volumes and 1 pod", held.String())
+	assert.Equal(t, "0 volumes and 0 pods", Holdings{}.String())
 	assert.False(t, held.Empty())
 	assert.True(t, Holdings{}.Empty())
 }

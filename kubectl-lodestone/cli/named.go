@@ -89,15 +89,19 @@ func (k Named[T, P]) Find(ctx context.Context, home *Cluster, namespace string, 
 
 // Missing says that there is no object as a user names it, and which there are.
 func (k Named[T, P]) Missing(named Reference, namespace string, all []T) error {
-	what := fmt.Sprintf("%s %q in namespace %q", k.One, named.Name, namespace)
+	there := k.There(all, named.Name, namespace)
+	if len(all) == 0 {
+		return fmt.Errorf("namespace %q has no %s; %s", namespace, k.Several, there)
+	}
+	what := fmt.Sprintf("%s %q", k.One, named.Name)
 	switch named.Kind {
 	case Claim:
-		what = fmt.Sprintf("%s of claim %q in namespace %q", k.One, named.Name, namespace)
+		what = fmt.Sprintf("%s of claim %q", k.One, named.Name)
 	case "":
-		what += ", nor one of a claim of that name"
+		what += fmt.Sprintf(" and no %s of a claim %q", k.One, named.Name)
 	default: // k.As
 	}
-	return fmt.Errorf("there is no %s; %s", what, k.There(all, named.Name, namespace))
+	return fmt.Errorf("namespace %q has no %s; %s", namespace, what, there)
 }
 
 // AskFlags adds the flag of a command that calls Ask.
@@ -203,7 +207,7 @@ func (c *Cluster) None(ctx context.Context, out io.Writer, what, namespace, sele
 		if err := c.RequireNamespace(ctx, namespace); err != nil {
 			return err
 		}
-		text += fmt.Sprintf(" in namespace %q: -A shows those of all", namespace)
+		text += fmt.Sprintf(" in namespace %q: give -A for all namespaces", namespace)
 	}
 	_, err := fmt.Fprintln(out, text)
 	return err

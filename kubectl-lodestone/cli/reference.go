@@ -161,7 +161,7 @@ func someReference(cmd *cobra.Command, args []string, takes []Kind) error {
 	case len(args) == 0:
 		return Misuse("say which %s: it is missing; %s", nouns(takes), usage(cmd))
 	case kind != "" && slices.Contains(takes, kind):
-		return Misuse("say which %s: the name is missing behind %q; %s", kind.Noun(), args[0], usage(cmd))
+		return Misuse("say which %s: the name is missing after %q; %s", kind.Noun(), args[0], usage(cmd))
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func TestACommandThatTakesOneObjectSaysWhichOneIsMissing(t *testing.T) {
 	assert.Equal(t, cli.Reference{Kind: cli.RemoteCluster, Name: "west"}, got, "where there is but one kind, it need not be said")
 	for args, says := range map[string]string{
 		"":            "say which claim or volume: it is missing; usage: lose pvc/NAME | pv/NAME",
-		"pv":          `say which volume: the name is missing behind "pv"; usage: lose pvc/NAME | pv/NAME`,
+		"pv":          `say which volume: the name is missing after "pv"; usage: lose pvc/NAME | pv/NAME`,
 		"data":        `say what "data" is: write pvc/data or pv/data`,
 		"pvc data v":  `"v" is one argument too many: the command takes one object at a time; usage: lose pvc/NAME | pv/NAME`,
 		"pvc/a pvc/b": `"pvc/b" is one argument too many: the command takes one object at a time; usage: lose pvc/NAME | pv/NAME`,

@@ -100,7 +100,7 @@ func TestACommandThatIsStoppedWaitsForNoAnswer(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	err := Ask(ctx, in, io.Discard, false, "west")
-	assert.ErrorContains(t, err, `nothing was changed, for the command was stopped before "west" was typed`)
+	assert.ErrorContains(t, err, `nothing was changed, because the command was stopped before "west" was typed`)
 	assert.Equal(t, Refused, ExitCodeOf(err))
 	assert.NoError(t, Ask(ctx, in, io.Discard, true, "west"))
 }

@@ -37,7 +37,7 @@ func ClaimsOrWorkload(cmd *cobra.Command, args []string) (workload Reference, cl
 		case len(references) == 1:
 			return reference, nil, nil
 		default:
-			return Reference{}, nil, Misuse("a command takes claims, or the claims of one %s: name it alone", reference.Kind)
+			return Reference{}, nil, Misuse("name either claims, or one %s alone", reference.Kind)
 		}
 	}
 	slices.Sort(claims)
@@ -88,8 +88,8 @@ func (c *Cluster) ClaimsOf(ctx context.Context, namespace string, workload Refer
 		groups = claimsNamed(pod.Spec)
 	}
 	if groups == nil {
-		return nil, Refuse("%s %s/%s names no claims, so there is nothing to %s: name what uses some, or claims", workload.Kind, namespace,
-			workload.Name, verb)
+		return nil, Refuse("%s %s/%s uses no claims, so there is nothing to %s: name claims, or a workload that uses some", workload.Kind,
+			namespace, workload.Name, verb)
 	}
 	return groups, nil
 }
@@ -139,14 +139,14 @@ func (c *Cluster) withoutReplicas(ctx context.Context, set *appsv1.StatefulSet, 
 	of := fmt.Sprintf("statefulset %s/%s has no replicas", set.Namespace, set.Name)
 	names, err := c.Names(ctx, set.Namespace, Claim)
 	if err != nil {
-		return Refuse("%s, so there are none whose claims to %s: name the claims that it has left, which kubectl get pvc -n %s lists", of, verb,
+		return Refuse("%s: to %s the claims that earlier replicas have left, name them; kubectl get pvc -n %s lists them", of, verb,
 			set.Namespace)
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return !isOfReplica(set, name) })
 	if len(names) == 0 {
 		return Refuse("%s and has left no claims, so there is nothing to %s", of, verb)
 	}
-	return Refuse("%s, so there are none whose claims to %s: name the claims that it has left: %s", of, verb, strings.Join(names, " "))
+	return Refuse("%s: to %s the claims that earlier replicas have left, name them: %s", of, verb, strings.Join(names, " "))
 }
 
 // isOfReplica says whether a claim has the name of one of a replica of a StatefulSet.

@@ -45,13 +45,13 @@ func TestAStatefulSetWithoutReplicasIsAnsweredWithTheClaimsThatItHasLeft(t *test
 		assert.Equal(t, Refused, ExitCodeOf(err))
 		return err
 	}
-	require.EqualError(t, of("db"), "statefulset shop/db has no replicas, so there are none whose claims to move: name the claims that it "+
-		"has left: data-db-0 data-db-1")
+	require.EqualError(t, of("db"), "statefulset shop/db has no replicas: to move the claims that earlier replicas have left, name them: "+
+		"data-db-0 data-db-1")
 	require.EqualError(t, of("gone"), "statefulset shop/gone has no replicas and has left no claims, so there is nothing to move")
 	client.PrependReactor("list", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "", nil)
 	})
-	require.ErrorContains(t, of("db"), "name the claims that it has left, which kubectl get pvc -n shop lists")
+	require.ErrorContains(t, of("db"), "that earlier replicas have left, name them; kubectl get pvc -n shop lists them")
 }
 
 func TestWhatIsMovedIsNamedInOneOfTheseWays(t *testing.T) {
@@ -104,5 +104,5 @@ func TestClaimsOfAWorkload(t *testing.T) {
 		require.ErrorContains(t, err, "writer")
 	}
 	_, err := home.ClaimsOf(t.Context(), "shop", Reference{Kind: Pod, Name: "bare"}, "move")
-	require.EqualError(t, err, "pod shop/bare names no claims, so there is nothing to move: name what uses some, or claims")
+	require.EqualError(t, err, "pod shop/bare uses no claims, so there is nothing to move: name claims, or a workload that uses some")
 }

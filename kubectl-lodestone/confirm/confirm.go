@@ -64,8 +64,8 @@ backup, it neither uses nor deletes there.`,
 		},
 	}
 	command.Flags().BoolVar(&o.Yes, "yes", o.Yes, "do not ask")
-	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; what was confirmed is done also "+
-		"without the command")
+	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; home takes over even if the "+
+		"command has ended before")
 	return command
 }
 

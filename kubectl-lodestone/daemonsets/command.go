@@ -166,7 +166,7 @@ func (c *chosen) keep(ctx context.Context, home *cli.Cluster, streams genericioo
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write the list: %w", err)
 	}
-	fmt.Fprintf(streams.ErrOut, "The templates of these DaemonSets are to get the requirement that a node has no label %s.\n"+
+	fmt.Fprintf(streams.ErrOut, "The templates of these DaemonSets will get the requirement that a node has no label %s.\n"+
 		"Their pods restart as it says above.\n", keys.VirtualNodeRole)
 	if err := cli.Ask(ctx, streams.In, streams.ErrOut, c.yes, "restart"); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -67,8 +68,8 @@ func Wanting(sets []appsv1.DaemonSet, nodes []corev1.Node) []string {
 
 // Advice says what to do about the DaemonSets that Wanting returned.
 func Advice(names []string) string {
-	return fmt.Sprintf("pods of %d DaemonSet(s) wait for ever on virtual nodes (%s): kubectl lodestone daemonsets keeps them off, and says "+
-		"first what restarts", len(names), strings.Join(names, ", "))
+	return fmt.Sprintf("pods of %s wait for ever on virtual nodes (%s): kubectl lodestone daemonsets keeps them off, and says first what "+
+		"restarts", cli.Number(len(names), "DaemonSet"), strings.Join(names, ", "))
 }
 
 type operation struct {
@@ -132,9 +133,9 @@ func excludes(term corev1.NodeSelectorTerm) bool {
 
 // Restarts says what a new template does to a DaemonSet's pods that run.
 func Restarts(set *appsv1.DaemonSet, running int) string {
-	pods := strconv.Itoa(running) + " pod(s)"
+	pods := cli.Number(running, "pod")
 	if set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-		return "none: " + pods + " keep the old template until you delete them"
+		return "none, until you delete its " + pods
 	}
 	if rolling := set.Spec.UpdateStrategy.RollingUpdate; rolling != nil && rolling.MaxUnavailable != nil {
 		if most := rolling.MaxUnavailable.String(); most != "0" {

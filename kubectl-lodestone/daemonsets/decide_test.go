@@ -79,7 +79,7 @@ func TestWanting(t *testing.T) {
 	assert.Empty(t, Wanting(sets, nodes), "there is no virtual node")
 	nodes = append(nodes, example)
 	assert.Equal(t, []string{"kube-system/agents"}, Wanting(sets, nodes))
-	assert.Contains(t, Advice(Wanting(sets, nodes)), "1 DaemonSet(s)")
+	assert.Contains(t, Advice(Wanting(sets, nodes)), "pods of 1 DaemonSet wait")
 }
 
 func TestPatch(t *testing.T) {
@@ -118,11 +118,11 @@ func TestPatch(t *testing.T) {
 
 func TestRestarts(t *testing.T) {
 	set := everywhere()
-	assert.Equal(t, "2 pod(s), each once its successor is ready", Restarts(set, 2))
+	assert.Equal(t, "2 pods, each once its successor is ready", Restarts(set, 2))
 	set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromString("10%"))}
-	assert.Equal(t, "2 pod(s), 10% at a time", Restarts(set, 2))
+	assert.Equal(t, "2 pods, 10% at a time", Restarts(set, 2))
 	set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
-	assert.Equal(t, "none: 2 pod(s) keep the old template until you delete them", Restarts(set, 2))
+	assert.Equal(t, "none, until you delete its 2 pods", Restarts(set, 2))
 }
 
 func TestCount(t *testing.T) {

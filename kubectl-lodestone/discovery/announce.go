@@ -49,7 +49,7 @@ another way than DNS.`,
 				return cli.Misuse("--name %q cannot be used: give up to 63 lower-case letters, digits and '-', other than \"home\"", name)
 			}
 			if address != "" && server(address) == "" {
-				return cli.Misuse("--address %q is no address of an API server: give https://<host>:<port>", address)
+				return cli.Misuse("--address %q is not an address of an API server: give https://<host>:<port>", address)
 			}
 			cluster, err := cli.ConnectHome(flags)
 			if err != nil {

@@ -52,14 +52,14 @@ func (w *Where) Check() error {
 	}
 	host, port, err := net.SplitHostPort(w.DNSServer)
 	if number, bad := strconv.Atoi(port); err != nil || bad != nil || host == "" || number < 1 || number > 65535 {
-		return cli.Misuse("--dns-server %q is no address: give <host>:<port>, such as 192.0.2.53:53", w.DNSServer)
+		return cli.Misuse("--dns-server %q is not an address: give <host>:<port>, such as 192.0.2.53:53", w.DNSServer)
 	}
 	return nil
 }
 
 func checkDomain(domain string) error {
 	if domain != "" && len(validation.IsDNS1123Subdomain(strings.TrimSuffix(domain, "."))) > 0 {
-		return cli.Misuse("--domain %q is none: give one such as fabric.example.com", domain)
+		return cli.Misuse("--domain %q is not a domain: give one such as fabric.example.com", domain)
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ func manifests(f Facts) (found []Finding) {
 	add := func(what string, names []string) {
 		if len(names) > 0 {
 			found = append(found, Finding{Level: Problem, Says: fmt.Sprintf("%s: %s", what, some(names)),
-				Do: "kubectl lodestone install makes them as they are to be"})
+				Do: "kubectl lodestone install puts them right"})
 		}
 	}
 	add("rights, policies or other objects are missing", f.Missing)
@@ -270,8 +270,8 @@ func stumbling(f Facts) (names []string) {
 
 func extender(f Facts) []Finding {
 	if names := stumbling(f); len(names) > 0 {
-		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node where one of these leads, which have no " +
-			"configuration: " + some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes " +
+		return []Finding{{Level: Problem, Says: "pods with claims are marked, and find no node while a kube-scheduler without a configuration " +
+			"leads: " + some(names), Do: "run kubectl lodestone install --configure-scheduler on their nodes " +
 			"(docs/scheduling.md#pods-that-cost-nothing)"}}
 	}
 	if len(f.Asked) == 0 {
@@ -392,7 +392,7 @@ func besideVolumes(remote v1alpha1.RemoteCluster) (found []Finding) {
 func agents(f Facts) []Finding {
 	switch {
 	case f.Remote == nil:
-		return ok("no remote cluster was looked at: --remote-context names one")
+		return ok("no remote cluster was looked at: give --remote-context to look at one")
 	case len(f.Remote) == 0:
 		return []Finding{{Level: Problem, Says: "the remote agent is not installed in the remote cluster",
 			Do: "kubectl lodestone install --remote with the context of that cluster brings it"}}
@@ -502,7 +502,7 @@ const (
 func clocks(f Facts) (found []Finding) {
 	if d := f.Now.Sub(f.Server); d.Abs() > skew {
 		found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("this machine and the API server are %s apart",
-			d.Abs().Round(time.Second)),
+			replica.Short(d.Abs().Round(time.Second))),
 			Do: "set the clock of the one that is wrong: certificates and tokens depend on it"})
 	}
 	ready := map[string]bool{}
@@ -518,11 +518,11 @@ func clocks(f Facts) (found []Finding) {
 		switch ahead := lease.Spec.RenewTime.Sub(f.Server); {
 		case ahead > skew:
 			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("the clock of node %s is %s ahead", lease.Name,
-				ahead.Round(time.Second)),
+				replica.Short(ahead.Round(time.Second))),
 				Do: "set it"})
 		case ahead < -silent:
 			found = append(found, Finding{Level: Warning, Says: fmt.Sprintf("node %s is Ready, and its last sign of life is of %s ago", lease.Name,
-				(-ahead).Round(time.Second)), Do: "see whether its clock is right"})
+				replica.Short((-ahead).Round(time.Second))), Do: "see whether its clock is right"})
 		}
 	}
 	if len(found) == 0 {

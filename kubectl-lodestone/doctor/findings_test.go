@@ -200,7 +200,7 @@ func TestEachFaultIsFound(t *testing.T) {
 		"nothing confines programs": {func(f *Facts) { f.Confining = nil }, "admission", Problem, "no ValidatingAdmissionPolicy"},
 		"no binding":                {func(f *Facts) { f.Unbound = []string{"p"} }, "admission", Problem, "no binding puts in force: p"},
 		"nobody knows the marker": {func(f *Facts) { f.Policies = append(f.Policies, marker) }, "extender", Problem,
-			"which have no configuration: kube-scheduler-n"},
+			"without a configuration leads: kube-scheduler-n"},
 		"nobody uses the second scheduler": {func(f *Facts) {
 			f.Asked["b"] = false
 			f.Programs = append(f.Programs, versions.Program{Name: "lodestone-scheduler", Version: "v0.1.0", Ready: 2, Replicas: 2})
@@ -269,9 +269,9 @@ func TestEachFaultIsFound(t *testing.T) {
 			f.Remotes[0].Status.Conditions = append(f.Remotes[0].Status.Conditions, metav1.Condition{Type: v1alpha1.NetworkReady,
 				Status: metav1.ConditionFalse, Reason: "NoLane", Message: "no gateway answers"})
 		}, "networks", Problem, "no gateway answers"},
-		"a wrong clock here":   {func(f *Facts) { f.Now = now.Add(time.Minute) }, "clocks", Warning, "1m0s apart"},
-		"a node's clock ahead": {func(f *Facts) { f.Leases[0] = lease(now.Add(time.Minute)) }, "clocks", Warning, "node n is 1m0s ahead"},
-		"a silent node":        {func(f *Facts) { f.Leases[0] = lease(now.Add(-time.Hour)) }, "clocks", Warning, "1h0m0s ago"},
+		"a wrong clock here":   {func(f *Facts) { f.Now = now.Add(time.Minute) }, "clocks", Warning, "1m apart"},
+		"a node's clock ahead": {func(f *Facts) { f.Leases[0] = lease(now.Add(time.Minute)) }, "clocks", Warning, "node n is 1m ahead"},
+		"a silent node":        {func(f *Facts) { f.Leases[0] = lease(now.Add(-time.Hour)) }, "clocks", Warning, "1h ago"},
 		"no right": {func(f *Facts) { f.Unread = map[string]string{"certificates": "you may not get secrets"} }, "certificates", Warning,
 			"it was not checked: you may not get secrets"},
 	} {

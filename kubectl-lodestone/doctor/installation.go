@@ -104,12 +104,12 @@ func (s side) remedy(d install.Difference) string {
 	case d.Unused:
 		return fmt.Sprintf("kubectl delete %s %s%s takes it away", strings.ToLower(kind), name, s.where)
 	case d.Release != "":
-		return "helm upgrade " + d.Release + " with the chart of this version makes it as it is to be" + s.where
+		return "helm upgrade " + d.Release + " with the chart of this version puts it right" + s.where
 	case s.Recorded:
-		return "kubectl lodestone install" + s.flag + " --force-conflicts makes it as it is to be"
+		return "kubectl lodestone install" + s.flag + " --force-conflicts puts it right"
 	}
 	return "kubectl apply --server-side --force-conflicts -k of your overlay with the manifests of this version, or your GitOps tool, " +
-		"makes it as it is to be" + s.where
+		"puts it right" + s.where
 }
 
 // components finds what optional components that are installed need, and do not have.

@@ -167,7 +167,7 @@ func (a *asking) list(ctx context.Context, g *Gatherer, namespace string, listed
 		return nil
 	}
 	if len(found) == 0 && omitted == 0 {
-		where := fmt.Sprintf("in namespace %q: -A looks at all", namespace)
+		where := fmt.Sprintf("in namespace %q: give -A for all namespaces", namespace)
 		if namespace == metav1.NamespaceAll {
 			where = "in any namespace"
 		} else if err := g.Home.RequireNamespace(ctx, namespace); err != nil {

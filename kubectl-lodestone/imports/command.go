@@ -92,7 +92,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 		"kubeconfig file of the remote cluster; default: the one that kubectl uses")
 	command.Flags().StringVar(&o.Namespace, "lodestone-namespace", o.Namespace, "namespace of home in which Lodestone runs")
 	command.Flags().StringVar(&o.StorageNamespace, "storage-namespace", o.StorageNamespace, "namespace of home in which the twins are")
-	command.Flags().BoolVar(&o.Undo, "undo", false, "leave everything as it was before, while that can be")
+	command.Flags().BoolVar(&o.Undo, "undo", false, "take the import back, as long as that is possible")
 	command.Flags().BoolVar(&o.Yes, "yes", false, "do not ask")
 	command.Flags().DurationVar(&o.Timeout, "timeout", o.Timeout, "how long to wait in all; the same command goes on where it stopped")
 	cli.CompleteFlag(command, flags, "cluster", cli.NamesOf(cli.RemoteCluster))
@@ -121,7 +121,7 @@ func (o *Options) prepare(flags *genericclioptions.ConfigFlags, streams generici
 			"kubectl get storageclass shows it")
 	}
 	if o.Cluster != "" && o.As != "" {
-		return nil, cli.Misuse("a claim of a remote cluster keeps its name, for pods there use it by that: leave out --as")
+		return nil, cli.Misuse("a claim of a remote cluster keeps its name, since pods there use that: leave out --as")
 	}
 	home, namespace, err := cli.Connect(flags)
 	if err != nil {
@@ -150,11 +150,11 @@ to the namespace at home, stays under its name and becomes the shadow of a virtu
 claim of that name. Until there is a virtual volume, --undo takes all back. A claim
 that home kept there before can be imported again, which cannot be undone.
 
-Of a volume (pv), a virtual one that policy Retain kept after its claim was deleted,
-wherever its data is, gets a claim again: it goes, and the new claim has one of its own,
-and the name of the one before, unless --as gives another. So does a real volume of home,
-bound, released or never used. Data of another namespace than the current one is imported
-only if -n names one.
+Of a volume (pv): a virtual volume that policy Retain kept after its claim was deleted
+gets a claim again, wherever its data is. The new claim has the name of the old one, or
+that of --as, and a new volume in place of that one, with the same data. A real volume of
+home, bound, released or never used, can be imported too. Data of another namespace than
+the current one is imported only if -n names one.
 
 It is refused (exit code 3) while a pod uses the data, and for what does not fit;
 nothing is changed then. It may be stopped and run again at any time, and goes on where

@@ -400,7 +400,7 @@ func (a Remote) Check() error {
 		return cli.Refuse("claim %s in cluster %q belongs to a pod (a generic ephemeral volume) and goes with it: it cannot be imported", name,
 			a.Cluster)
 	case a.Claim != nil && !a.ours():
-		return cli.Refuse("there is a claim %s at home already: delete it if nobody needs it, for the claim in cluster %q keeps its name",
+		return cli.Refuse("there is a claim %s at home already: delete it if nobody needs it, since the claim in cluster %q keeps its name",
 			a.Target, a.Cluster)
 	}
 	if a.Old != nil {

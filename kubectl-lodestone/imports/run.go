@@ -210,7 +210,7 @@ func (i *importing) begin(ctx context.Context, h Home, target types.NamespacedNa
 func (i *importing) confirm(ctx context.Context, target types.NamespacedName, real *corev1.PersistentVolume, from types.NamespacedName,
 	goes string) error {
 	size := real.Spec.Capacity[corev1.ResourceStorage]
-	i.Say("Volume %s (%s, policy %s) is to be the data of virtual claim %s of class %q.",
+	i.Say("Volume %s (%s, policy %s) becomes the data of virtual claim %s of class %q.",
 		real.Name, size.String(), real.Spec.PersistentVolumeReclaimPolicy, target, i.Class)
 	if from.Namespace != "" && from.Namespace != target.Namespace {
 		i.Say("It is the data of claim %s: who may use namespace %s gets it.", from, target.Namespace)
@@ -294,7 +294,7 @@ func (i *importing) createClaim(ctx context.Context, claim *corev1.PersistentVol
 // explainRefusal explains why a claim could not be made.
 func (i *importing) explainRefusal(claim *corev1.PersistentVolumeClaim, err error) error {
 	if denied(err) {
-		return fmt.Errorf("claim %s/%s may not be made: %w; see that it may be, then run the same command again", claim.Namespace, claim.Name,
+		return fmt.Errorf("claim %s/%s may not be made: %w; change what forbids it, then run the same command again", claim.Namespace, claim.Name,
 			err)
 	}
 	return i.home.Explain("create claim "+claim.Namespace+"/"+claim.Name, err)
@@ -379,7 +379,7 @@ func (i *importing) dryRunClaim(ctx context.Context, claim, freed *corev1.Persis
 	name := claim.Namespace + "/" + claim.Name
 	switch {
 	case cannotDryRun(err):
-		i.Say("whether claim %s may be made is not known before: %v", name, err)
+		i.Say("it cannot be known beforehand whether claim %s may be made: %v", name, err)
 		return nil
 	case near && quotaExceeded(err):
 		quotas, listed := i.home.Client.CoreV1().ResourceQuotas(claim.Namespace).List(ctx, metav1.ListOptions{})
@@ -388,7 +388,8 @@ func (i *importing) dryRunClaim(ctx context.Context, claim, freed *corev1.Persis
 		}
 	}
 	if denied(err) {
-		return cli.Refuse("claim %s may not be made, so nothing was changed: %w; see that it may be, then run the same command again", name, err)
+		return cli.Refuse("claim %s may not be made, so nothing was changed: %w; change what forbids it, then run the same command again",
+			name, err)
 	}
 	return i.home.Explain("create claim "+name, err)
 }

@@ -118,12 +118,12 @@ func (t *target) agree(ctx context.Context, objects []*unstructured.Unstructured
 		}
 		_, err = client.Apply(ctx, r.name, object, metav1.ApplyOptions{FieldManager: manager, DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsConflict(err) { // any other error comes again when it is applied
-			all = append(all, fmt.Sprintf("%s is to have (%s)", r, conflicts(err)))
+			all = append(all, fmt.Sprintf("%s (%s)", r, conflicts(err)))
 		}
 	}
 	if len(all) > 0 {
-		return fmt.Errorf("nothing was changed, for somebody else has set what %s: see whether that may go, and give --force-conflicts if so",
-			strings.Join(all, ", and what "))
+		return fmt.Errorf("nothing was changed, because somebody else has set fields that install sets, in %s: if they may be overwritten, give "+
+			"--force-conflicts", strings.Join(all, ", and in "))
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (t *target) apply(ctx context.Context, object *unstructured.Unstructured, f
 	}
 	switch {
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("somebody else has set what %s is to have (%s): see whether that may go, and give --force-conflicts if so", r,
+		return fmt.Errorf("somebody else has set fields that install sets, in %s (%s): if they may be overwritten, give --force-conflicts", r,
 			conflicts(err))
 	case err != nil:
 		return t.Explain("apply "+r.String(), err)

@@ -413,7 +413,7 @@ func (i *installing) printPlan(v Values, facts Facts, last record, notes []strin
 	}
 	row("installed as", as)
 	if last.found {
-		row("there already", "with images "+last.values.Tag+": it is brought to what is said here")
+		row("there already", "with images "+last.values.Tag+": it becomes what is said here")
 	}
 	row("images", v.Registry+"/lodestone-…:"+v.Tag)
 	if !i.Remote {

@@ -28,8 +28,8 @@ func (t *target) keepConfiguration(ctx context.Context) (bool, error) {
 	}
 	after, err := keeping(kept.Data[kubeadmKey])
 	if err != nil {
-		t.Say("kubeadm upgrade will write kube-scheduler's manifest without this, for ConfigMap kube-system/%s %v: have it keep this with "+
-			"kubectl edit, as docs/scheduling.md#your-own-control-plane, step 5, has it to copy", kubeadmConfig, err)
+		t.Say("kubeadm upgrade will take this out of kube-scheduler's manifest again, because ConfigMap kube-system/%s %v: add it there with "+
+			"kubectl edit; docs/scheduling.md#your-own-control-plane, step 5, has the lines", kubeadmConfig, err)
 		return false, nil
 	}
 	if after == kept.Data[kubeadmKey] {

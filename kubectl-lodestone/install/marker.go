@@ -78,7 +78,7 @@ func (i *installing) beginToMark(ctx context.Context, mark string) (bool, error)
 		return false, err
 	}
 	if !last.found {
-		i.Say("pods are not marked: what kubectl lodestone install has not made it does not change (docs/scheduling.md#pods-that-cost-nothing)")
+		i.Say("pods are not marked, because install changes only what it has made itself (docs/scheduling.md#pods-that-cost-nothing)")
 		return false, nil
 	}
 	if why := cannotMark(last.values, facts); why != "" {

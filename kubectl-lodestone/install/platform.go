@@ -94,8 +94,8 @@ func untried(version string) string {
 	if minor := int(parsed.Minor()); parsed.Major() == 1 && minor >= oldestTried && minor <= newestTried {
 		return ""
 	}
-	return fmt.Sprintf("Lodestone has not been tried on Kubernetes %s, but on 1.%d to 1.%d (docs/support.md)", version, oldestTried,
-		newestTried)
+	return fmt.Sprintf("Lodestone has been tried on Kubernetes 1.%d to 1.%d, and not on %s (docs/support.md)", oldestTried, newestTried,
+		version)
 }
 
 // foreignNodes returns the names of nodes that a virtual kubelet of others provides.

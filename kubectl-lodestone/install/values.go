@@ -122,12 +122,12 @@ var (
 func (v Values) check() error {
 	switch {
 	case v.Registry != "" && !registryForm.MatchString(v.Registry):
-		return cli.Misuse("--registry %q is none: give HOST/PATH, such as registry.example.com/lodestone", v.Registry)
+		return cli.Misuse("--registry %q is not a registry: give HOST/PATH, such as registry.example.com/lodestone", v.Registry)
 	case v.KubeSchedulerImage != "" && !registryForm.MatchString(v.KubeSchedulerImage):
-		return cli.Misuse("kubeSchedulerImage %q is none: give HOST/PATH without a tag, such as registry.example.com/kube-scheduler",
+		return cli.Misuse("kubeSchedulerImage %q is not an image: give HOST/PATH without a tag, such as registry.example.com/kube-scheduler",
 			v.KubeSchedulerImage)
 	case v.Tag != "" && !tagForm.MatchString(v.Tag):
-		return cli.Misuse("--tag %q is none: give that of the images, such as v0.1.0", v.Tag)
+		return cli.Misuse("--tag %q is not a tag: give that of the images, such as v0.1.0", v.Tag)
 	case v.PullSecret != "" && len(validation.IsDNS1123Subdomain(v.PullSecret)) > 0:
 		return cli.Misuse("--pull-secret %q cannot be a name: names have lower-case letters, digits, '-' and '.'", v.PullSecret)
 	case v.Replicas != nil && (*v.Replicas < 1 || *v.Replicas > 10):
@@ -141,7 +141,7 @@ func (v Values) check() error {
 	}
 	for key, value := range v.NodeSelector {
 		if len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0 {
-			return cli.Misuse("--node-selector %q is no label: give KEY=VALUE, such as pool=system", key+"="+value)
+			return cli.Misuse("--node-selector %q is not a label: give KEY=VALUE, such as pool=system", key+"="+value)
 		}
 	}
 	for name := range v.Resources {

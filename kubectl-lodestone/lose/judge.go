@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -32,7 +33,7 @@ func volumeOf(volume *corev1.PersistentVolume) error {
 // pure.
 func Judge(cluster string, remote *v1alpha1.RemoteCluster, away time.Duration, now time.Time) (seen string, err error) {
 	if remote == nil {
-		return "unknown, for there is no RemoteCluster of that name", nil
+		return "unknown, since there is no RemoteCluster of that name", nil
 	}
 	reachable := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.Reachable)
 	switch {
@@ -50,9 +51,9 @@ func Judge(cluster string, remote *v1alpha1.RemoteCluster, away time.Duration, n
 	gone := now.Sub(reachable.LastTransitionTime.Time)
 	if gone < away {
 		return "", cli.Refuse("cluster %q was seen %s ago, which may be a short outage: wait until it has been away for %s, or give another "+
-			"time with --away", cluster, gone.Round(time.Second), away)
+			"time with --away", cluster, replica.Short(gone.Round(time.Second)), replica.Short(away))
 	}
-	return fmt.Sprintf("%s, %s ago", reachable.LastTransitionTime.UTC().Format(time.RFC3339), gone.Round(time.Second)), nil
+	return fmt.Sprintf("%s, %s ago", reachable.LastTransitionTime.UTC().Format(time.RFC3339), replica.Short(gone.Round(time.Second))), nil
 }
 
 // describe says what is lost, one line each.

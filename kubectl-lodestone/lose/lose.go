@@ -159,7 +159,7 @@ func (o *Options) lose(ctx context.Context, home *cli.Cluster, streams genericio
 	for _, line := range describe(volume, seen, pods) {
 		fmt.Fprintln(streams.ErrOut, line)
 	}
-	fmt.Fprintf(streams.ErrOut, "The data of this volume is to be declared lost: its claim can then be deleted without cluster %q.\nGo on "+
+	fmt.Fprintf(streams.ErrOut, "The data of this volume will be declared lost: its claim can then be deleted without cluster %q.\nGo on "+
 		"only if that cluster is gone for ever.\n", cli.ClusterOf(volume))
 	if err := cli.Ask(ctx, streams.In, streams.ErrOut, o.Yes, name); err != nil {
 		return err

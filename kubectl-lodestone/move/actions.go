@@ -54,7 +54,7 @@ func whyForbidden(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) string 
 	switch {
 	case state == failed || state == refused || state == checked || move.Status.Phase == v1alpha1.MoveDone:
 		return fmt.Sprintf("move %s of %s is over (%s), so there is nothing to do: kubectl lodestone move status -n %s shows whether another "+
-			"one goes on", move.Name, strings.Join(move.Spec.Claims, ", "), move.Status.Phase, move.Namespace)
+			"one is under way", move.Name, strings.Join(move.Spec.Claims, ", "), move.Status.Phase, move.Namespace)
 	case move.DeletionTimestamp != nil && action != v1alpha1.ActionGiveUp:
 		return fmt.Sprintf("move %s is being deleted, and ends by itself: there is nothing to do", move.Name)
 	case action == v1alpha1.ActionAbort && oneOf(move.Status.Phase, v1alpha1.MoveCommit, v1alpha1.MoveResume, v1alpha1.MoveRetain,
@@ -168,7 +168,7 @@ var named = cli.Named[v1alpha1.VolumeMove, *v1alpha1.VolumeMove]{
 func thereAre(moves []v1alpha1.VolumeMove, _, namespace string) string {
 	const most = 8
 	if len(moves) == 0 {
-		return "there are none at all: kubectl lodestone move status -A shows those of other namespaces"
+		return "kubectl lodestone move status -A shows those of other namespaces"
 	}
 	var names []string
 	for _, move := range moves[:min(most, len(moves))] {
@@ -208,9 +208,9 @@ func choose(moves []v1alpha1.VolumeMove, reference cli.Reference, by ranking) (*
 		return byName, nil
 	case len(goOn) > 1:
 		slices.Sort(goOn)
-		return nil, cli.Misuse("claim %q has several moves that go on: name one of %s", reference.Name, strings.Join(goOn, ", "))
+		return nil, cli.Misuse("claim %q has several moves under way: name one of %s", reference.Name, strings.Join(goOn, ", "))
 	case byName != nil && (by(byName) == rankGoesOn || by(ofClaim) != rankGoesOn):
-		return nil, cli.Misuse("%q is a VolumeMove, and a claim which another one moves, too (%s): write volumemove/%[1]s or pvc/%[1]s",
+		return nil, cli.Misuse("%q names a VolumeMove, and a claim that VolumeMove %s moves: write volumemove/%[1]s or pvc/%[1]s",
 			reference.Name, ofClaim.Name)
 	}
 	return ofClaim, nil

@@ -125,7 +125,7 @@ func TestTheMoveThatAUserMeans(t *testing.T) {
 		},
 		"two that go on": {
 			moves: []v1alpha1.VolumeMove{at("b", 1, v1alpha1.MovePreCopy), at("a", 2, "")},
-			means: cli.Reference{Name: "data"}, says: `claim "data" has several moves that go on: name one of a, b`,
+			means: cli.Reference{Name: "data"}, says: `claim "data" has several moves under way: name one of a, b`,
 		},
 		"a name of a move": {
 			moves: []v1alpha1.VolumeMove{at("x", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},
@@ -146,12 +146,12 @@ func TestTheMoveThatAUserMeans(t *testing.T) {
 		"two that are over, by name and by claim": {
 			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("later", 2, v1alpha1.MoveDone, committed)},
 			means: cli.Reference{Name: "data"},
-			says:  `"data" is a VolumeMove, and a claim which another one moves, too (later): write volumemove/data or pvc/data`,
+			says:  `"data" names a VolumeMove, and a claim that VolumeMove later moves: write volumemove/data or pvc/data`,
 		},
 		"one of another claim that runs, and one of the claim that does": {
 			moves: []v1alpha1.VolumeMove{ofOther(at("data", 1, v1alpha1.MovePreCopy)), at("runs", 2, v1alpha1.MovePreCopy)},
 			means: cli.Reference{Name: "data"},
-			says:  `"data" is a VolumeMove, and a claim which another one moves, too (runs): write volumemove/data or pvc/data`,
+			says:  `"data" names a VolumeMove, and a claim that VolumeMove runs moves: write volumemove/data or pvc/data`,
 		},
 		"unless a claim is meant": {
 			moves: []v1alpha1.VolumeMove{at("data", 1, v1alpha1.MoveFailed), at("runs", 2, v1alpha1.MovePreCopy)},

@@ -51,7 +51,7 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
   # What would that do, and does anything forbid it?
   kubectl lodestone move data -n shop --target-cluster west --dry-run
 
-  # Have a look at all moves, give one up
+  # Look at all moves, and abort one
   kubectl lodestone move status -A
   kubectl lodestone move abort data -n shop`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -151,7 +151,7 @@ func newOptions() *Options {
 }
 
 func (o *Options) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Cluster, "target-cluster", "", "move to this cluster: the ID of a remote cluster, or home")
+	flags.StringVar(&o.Cluster, "target-cluster", "", "move to this cluster: home or the name of a RemoteCluster")
 	flags.StringVar(&o.Node, "target-node", "", "move to this node of home, or to the cluster that it stands for")
 	flags.StringVar(&o.Class, "class", "", "real storage class at the target; by default as for a new claim")
 	flags.BoolVar(&o.Detach, "detach", false, "do not wait for the move")
@@ -163,11 +163,11 @@ func (o *Options) flags(flags *pflag.FlagSet) {
 func (o *Options) copyFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Verify, "verify", o.Verify, "how the copies are compared: Quick reads again what was written at last, Full reads all")
 	flags.Int32Var(&o.Passes, "passes", o.Passes, "how often to copy while the application runs, at most")
-	flags.BoolVar(&o.Offline, "offline", false, "allow that pods stand still while all of their ReadWriteOncePod claims is copied, where no "+
-		"snapshot of them can be: nothing can read those beside a pod")
+	flags.BoolVar(&o.Offline, "offline", false, "let pods stand still while all of their ReadWriteOncePod claims are copied, if no snapshot "+
+		"can be copied instead: nothing can read such a claim beside its pod")
 	flags.BoolVar(&o.Rootless, "rootless", false, "have movers in remote clusters run as the pods do that use the claims, and not as root, "+
 		"for namespaces of Pod Security restricted")
-	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
+	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; default: no limit")
 	flags.DurationVar(&o.KeepSource, "keep-source-for", o.KeepSource,
 		"how long to keep the copy at the source once the pods run at the target")
 	flags.DurationVar(&o.TTL, "ttl", o.TTL, "how long to keep the VolumeMove once all is done; negative: for ever")
@@ -206,7 +206,7 @@ func (o *Options) checkTarget(cmd *cobra.Command, workload cli.Reference, claims
 	case o.Cluster != "" && o.Node != "":
 		return cli.Misuse("--target-cluster and --target-node name two places: give one of them")
 	case o.Together && workload.Kind != cli.StatefulSet:
-		return cli.Misuse("--together is for the replicas of a StatefulSet: leave it out, for claims that are named together move together")
+		return cli.Misuse("--together is for the replicas of a StatefulSet: leave it out, since claims that are named together move together")
 	}
 	return nil
 }

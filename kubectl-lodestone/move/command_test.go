@@ -39,8 +39,8 @@ func TestALineSaysHowFarAMoveIs(t *testing.T) {
 	assert.Equal(t, "Quiesce         pod db-0 ends", progressLine(waiting, time.Time{}))
 	fresh := moveIn("")
 	fresh.CreationTimestamp = metav1.NewTime(time.Unix(1000, 0))
-	assert.Equal(t, "waiting for the provisioner to take the move up", progressLine(fresh, time.Unix(1030, 0)))
-	assert.Equal(t, "waiting for the provisioner to take the move up: see whether it runs (kubectl get pods -n lodestone-system)",
+	assert.Equal(t, "waiting for the provisioner to begin the move", progressLine(fresh, time.Unix(1030, 0)))
+	assert.Equal(t, "waiting for the provisioner to begin the move: see whether it runs (kubectl get pods -n lodestone-system)",
 		progressLine(fresh, time.Unix(1031, 0)))
 
 	unknown := moveIn(v1alpha1.MoveFinalSync)
@@ -80,10 +80,10 @@ func TestTheReportSaysWhatCameOfAMove(t *testing.T) {
 	move := moveIn(v1alpha1.MoveRetain)
 	move.Status.Target = &v1alpha1.MovePlace{Cluster: "west"}
 	move.Status.Downtime = &metav1.Duration{Duration: 1234 * time.Millisecond}
-	assert.Equal(t, "data now in cluster west; pods could not use it for 1.23s; the copy at the source is kept for 1h0m0s (kubectl "+
+	assert.Equal(t, "claim data is now in cluster west; pods could not use it for 1.23s; the copy at the source is kept for 1h (kubectl "+
 		"lodestone move finalize data-x -n shop removes it now)", report(move))
 	move.Status.Phase = v1alpha1.MoveDone
-	assert.Equal(t, "data now in cluster west; pods could not use it for 1.23s", report(move))
+	assert.Equal(t, "claim data is now in cluster west; pods could not use it for 1.23s", report(move))
 }
 
 func asked(move *v1alpha1.VolumeMove, action v1alpha1.MoveAction) *v1alpha1.VolumeMove {

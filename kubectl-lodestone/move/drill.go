@@ -51,7 +51,7 @@ func (f *failover) test(ctx context.Context, r *runner, workload cli.Reference, 
 				copied.Status.Standbys[0].Cluster)
 		}
 		if all := copied.Spec.Claims; f.name != "" && len(all) > 1 {
-			return cli.Misuse("--name names one claim, and claims %s have one copy of one moment, so each gets one: leave it out",
+			return cli.Misuse("--name is for one claim, and claims %s are tested together, each with a name of its own: leave --name out",
 				strings.Join(all, ", "))
 		}
 		for _, name := range copied.Spec.Claims {

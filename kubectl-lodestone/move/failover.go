@@ -98,8 +98,8 @@ claim, its pods and its copy go on as they are, and what the test writes is in n
 	}
 	command.Flags().StringVar(&f.to, "to", "", "use the copy in this cluster; needed only if a claim has several")
 	command.Flags().StringVar(&f.version, "version", "", "name of the version, as replicate status -o yaml shows it; by default the newest")
-	command.Flags().StringVar(&f.fence, "fence", f.fence, "how it is known that nobody writes to the volume that the claim has: Proven asks "+
-		"its cluster, Declared has you vouch for one that does not answer")
+	command.Flags().StringVar(&f.fence, "fence", f.fence, "who says that nobody writes to the volume that the claim has: Proven asks its "+
+		"cluster, with Declared you vouch for a cluster that does not answer")
 	command.Flags().BoolVar(&f.drill, "test", false, "make a new claim from the version, and leave the claim and its copy as they are")
 	command.Flags().StringVar(&f.name, "name", "", "name of the claim that --test makes; by default that of the claim with -drill")
 	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
@@ -116,13 +116,13 @@ claim, its pods and its copy go on as they are, and what the test writes is in n
 func (f *failover) check(o *Options, workload cli.Reference, claims []string, fenced bool) error {
 	switch {
 	case f.drill && fenced:
-		return cli.Misuse("--fence says who may write to a volume that is given up, and --test gives none up: leave one or the other out")
+		return cli.Misuse("--fence is for a failover, and --test fails nothing over: leave one of them out")
 	case f.name != "" && !f.drill:
 		return cli.Misuse("--name names the claim that --test makes: give that too, or leave it out")
 	case f.name != "" && len(validation.IsDNS1123Subdomain(f.name)) > 0:
 		return cli.Misuse("--name %q cannot be a claim: names have up to 253 lower-case letters, digits, '-' and '.'", f.name)
 	case f.name != "" && (workload.Name != "" || len(claims) != 1):
-		return cli.Misuse("--name names one claim: name the one that is tested alone")
+		return cli.Misuse("--name is for one claim: name only the claim to test")
 	case !oneOf(v1alpha1.FailoverFence(f.fence), v1alpha1.FenceProven, v1alpha1.FenceDeclared):
 		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume, or Declared, if you vouch for one that "+
 			"does not answer", f.fence)
@@ -131,7 +131,7 @@ func (f *failover) check(o *Options, workload cli.Reference, claims []string, fe
 	case f.version != "" && len(validation.IsDNS1123Subdomain(f.version)) > 0:
 		return cli.Misuse("--version %q cannot be the name of a version: replicate status -o yaml shows them", f.version)
 	case f.version != "" && (workload.Name != "" || len(claims) != 1):
-		return cli.Misuse("--version names a version of one claim: name that claim alone")
+		return cli.Misuse("--version is of one claim: name only that claim")
 	case o.DryRun && o.Detach:
 		return cli.Misuse("--dry-run waits for its answer: leave --detach out")
 	}

@@ -90,7 +90,8 @@ func TestWhatBecameOfAFailoverIsSaid(t *testing.T) {
 	move.Status.Target = &v1alpha1.MovePlace{Cluster: "west"}
 	move.Status.Claims = []v1alpha1.MovedClaim{{Name: "data", Source: &v1alpha1.MovePlace{Cluster: "east"}}}
 	move.Status.Failover = &v1alpha1.FailoverStatus{Cut: metav1.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), Fence: v1alpha1.FenceDeclared}
-	assert.Equal(t, "data now in cluster west; it has what was written until 2026-01-01T12:00:00Z (fence: Declared); its volume in cluster "+
-		"east is kept (kubectl lodestone failback data-1 -n shop goes back there, kubectl lodestone move finalize data-1 -n shop removes it)",
+	assert.Equal(t, "claim data is now in cluster west; it has what was written until 2026-01-01T12:00:00Z (fence: Declared); its volume "+
+		"in cluster east is kept (kubectl lodestone failback data-1 -n shop goes back there, kubectl lodestone "+
+		"move finalize data-1 -n shop removes it)",
 		report(move))
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/sentence"
 )
@@ -146,7 +147,7 @@ func poll(ctx context.Context, shown *screen, read get) (*v1alpha1.VolumeMove, e
 			return move, err
 		case since.IsZero():
 			since = time.Now()
-			shown.print("the move cannot be seen for now, asking again for %s: %v", maxUnreadable, err)
+			shown.print("the move cannot be seen for now, asking again for %s: %v", replica.Short(maxUnreadable), err)
 		case time.Since(since) >= maxUnreadable:
 			return nil, err
 		}
@@ -166,14 +167,17 @@ func followError(ctx context.Context, home *cli.Cluster, move *v1alpha1.VolumeMo
 	case home.IsDying(ctx, move.Namespace):
 		return ended(move)
 	}
-	return fmt.Errorf("VolumeMove %s/%s was deleted: by itself a move that is not committed then goes back to the source, and one that is "+
-		"comes to its end; see kubectl get events -n %s, and move again if the claims are to be elsewhere",
-		move.Namespace, move.Name, move.Namespace)
+	rest := " and the copy at the source is removed"
+	if move.Spec.Failover != nil || move.Spec.Adopt != "" {
+		rest = "" // what the claims had before stays
+	}
+	return fmt.Errorf("VolumeMove %s/%s was deleted: if it was not committed, its claims go back to the source; if it was, they stay at the "+
+		"target%s; kubectl get events -n %s shows which", move.Namespace, move.Name, rest, move.Namespace)
 }
 
 // ended is the error for a move whose namespace is being deleted, or is gone: there is nothing to wait for, and nothing to do.
 func ended(move *v1alpha1.VolumeMove) error {
-	return fmt.Errorf("the move of %s ends, for namespace %s was deleted, and its claims with it: what the move has made elsewhere is "+
+	return fmt.Errorf("the move of %s ends, because namespace %s was deleted, and its claims with it: what the move has made elsewhere is "+
 		"removed by itself", strings.Join(move.Spec.Claims, ", "), move.Namespace)
 }
 
@@ -196,7 +200,7 @@ func requireLiving(ctx context.Context, home *cli.Cluster, move *v1alpha1.Volume
 // goesOnText returns the sentence that the move continues after the end of the command.
 func goesOnText(move *v1alpha1.VolumeMove) string {
 	if move.Spec.DryRun {
-		return "nothing is moved, for it was a dry run: give the same command again"
+		return "nothing is moved, since this was a dry run: give the same command again"
 	}
 	if move.DeletionTimestamp != nil {
 		return "the move was deleted, and ends by itself"
@@ -236,7 +240,7 @@ func progressLine(move *v1alpha1.VolumeMove, now time.Time) string {
 		if status.Message != "" {
 			return status.Message
 		}
-		text := "waiting for the provisioner to take the move up"
+		text := "waiting for the provisioner to begin the move"
 		if made := move.CreationTimestamp; !made.IsZero() && now.Sub(made.Time) > takenUpIn {
 			text += ": see whether it runs (kubectl get pods -n lodestone-system)"
 		}
@@ -316,9 +320,13 @@ func isAlreadyThere(move *v1alpha1.VolumeMove) bool {
 // report returns a sentence on the result of a move that is done.
 func report(move *v1alpha1.VolumeMove) string {
 	status := move.Status
-	text := strings.Join(move.Spec.Claims, ", ")
+	text, is := "claim ", " is"
+	if len(move.Spec.Claims) > 1 {
+		text, is = "claims ", " are"
+	}
+	text += strings.Join(move.Spec.Claims, ", ")
 	if status.Target != nil {
-		text += " now in cluster " + status.Target.Cluster
+		text += is + " now in cluster " + status.Target.Cluster
 	}
 	if status.Downtime != nil {
 		text += fmt.Sprintf("; pods could not use it for %s", status.Downtime.Round(10*time.Millisecond))
@@ -331,7 +339,7 @@ func report(move *v1alpha1.VolumeMove) string {
 	}
 	if status.Phase == v1alpha1.MoveRetain && move.Spec.KeepSourceFor != nil {
 		text += fmt.Sprintf("; the copy at the source is kept for %s (kubectl lodestone move finalize %s -n %s removes it now)",
-			move.Spec.KeepSourceFor.Duration, move.Name, move.Namespace)
+			replica.Short(move.Spec.KeepSourceFor.Duration), move.Name, move.Namespace)
 	}
 	return text
 }

@@ -56,7 +56,7 @@ func TestWhatMayPassIsAskedAgain(t *testing.T) {
 			require.NoError(t, err, name)
 			assert.NotNil(t, move)
 			assert.Equal(t, 3*retryInterval, time.Since(began), name)
-			assert.Contains(t, said.String(), "asking again for 2m0s: ", name)
+			assert.Contains(t, said.String(), "asking again for 2m: ", name)
 			assert.Equal(t, 1, bytes.Count(said.Bytes(), []byte("\n")), "it is said once")
 
 			began = time.Now()
@@ -84,13 +84,18 @@ func TestWhoCannotFollowAMoveIsToldThatItGoesOn(t *testing.T) {
 		assert.ErrorContains(t, err, "; the move goes on: kubectl lodestone move status data-x -n shop shows it", name)
 	}
 	err := followError(t.Context(), home, move, apierrors.NewNotFound(volumeMoves, "data-x"))
-	assert.ErrorContains(t, err, "VolumeMove shop/data-x was deleted: by itself a move that is not committed then goes back")
+	assert.ErrorContains(t, err, "VolumeMove shop/data-x was deleted: if it was not committed, its claims go back")
+	assert.ErrorContains(t, err, "they stay at the target and the copy at the source is removed; kubectl get events -n shop")
+	over := move.DeepCopy()
+	over.Spec.Failover = &v1alpha1.MoveFailover{}
+	err = followError(t.Context(), home, over, apierrors.NewNotFound(volumeMoves, "data-x"))
+	assert.ErrorContains(t, err, "they stay at the target; kubectl get events -n shop", "the volume that they had is kept")
 	for name, gone := range map[string]*cli.Cluster{
 		"its namespace is being deleted": {Context: "home", Client: fake.NewClientset(dying("shop"))},
 		"its namespace is gone":          {Context: "home", Client: fake.NewClientset()},
 	} {
 		err = followError(t.Context(), gone, move, apierrors.NewNotFound(volumeMoves, "data-x"))
-		assert.ErrorContains(t, err, "the move of data ends, for namespace shop was deleted, and its claims with it", name)
+		assert.ErrorContains(t, err, "the move of data ends, because namespace shop was deleted, and its claims with it", name)
 		assert.NotContains(t, err.Error(), "kubectl", "nothing is offered in a namespace that is going away")
 	}
 	move.Spec.DryRun = true
@@ -118,8 +123,8 @@ func TestNothingIsOfferedInANamespaceThatIsBeingDeleted(t *testing.T) {
 	require.NoError(t, err)
 	for _, claim := range []string{"data-db-0", "data-db-2"} {
 		err = r.run(t.Context(), [][]string{{claim}})
-		require.EqualError(t, err, "the move of "+claim+" ends, for namespace shop was deleted, and its claims with it: what the move has made "+
-			"elsewhere is removed by itself")
+		require.EqualError(t, err, "the move of "+claim+" ends, because namespace shop was deleted, and its claims with it: what the move has "+
+			"made elsewhere is removed by itself")
 	}
 	_, said := wrote()
 	assert.NotContains(t, said, "was deleted", "what the error says is not said before it")

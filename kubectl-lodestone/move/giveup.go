@@ -14,6 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -29,7 +30,7 @@ func giveUpCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 not committed goes back, as with abort, and so does one in Commit whose claims have no
 volumes at the target yet; of one that is done the copy at the source is forgotten.
 What the move made in that cluster stays there, and the VolumeMove says what that is. If
-the other cluster answers after all, it is cleaned up as ever.
+the other cluster answers after all, it is cleaned up as usual.
 
 If a move that is not committed has its source in that cluster, the data is lost with
 it, and what was copied is not whole: it is kept until each claim is deleted, or
@@ -141,7 +142,7 @@ func checkGone(cluster string, remote *v1alpha1.RemoteCluster, away time.Duratio
 	}
 	if gone := now.Sub(reachable.LastTransitionTime.Time); gone < away {
 		return cli.Refuse("cluster %q was seen %s ago, which may be a short outage: wait until it has been away for %s, or give another "+
-			"time with --away", cluster, gone.Round(time.Second), away)
+			"time with --away", cluster, replica.Short(gone.Round(time.Second)), replica.Short(away))
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func consequences(move *v1alpha1.VolumeMove, cluster string) string {
 	source := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
 		return claim.Source != nil && claim.Source.Cluster == cluster
 	})
-	text := fmt.Sprintf("VolumeMove %s/%s is to end without cluster %q. ", move.Namespace, move.Name, cluster)
+	text := fmt.Sprintf("VolumeMove %s/%s will end without cluster %q. ", move.Namespace, move.Name, cluster)
 	target := slices.ContainsFunc(move.Status.Claims, func(claim v1alpha1.MovedClaim) bool {
 		return claim.Target != nil && claim.Target.Cluster == cluster
 	})

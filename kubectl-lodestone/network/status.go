@@ -96,9 +96,10 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 NetworkReady) and since when, how many lanes are up, the time of a packet from pod to pod
 and back, how many get lost, the largest packet that is carried in one piece, and how many
 bytes a second are carried. Then it shows which remote clusters are to reach each other,
-whether they do, and whether through home or by lanes of their own, and each lane of home's gateways, and says in one
-sentence each what is wrong. With -o wide it shows the ways from pod to pod that are
-probed, too. Times and rates are measured anew every 30 seconds.`,
+whether they do, and whether through home or by lanes of their own, and each lane of
+home's gateways, and says in one sentence each what is wrong. With -o wide it shows the
+ways from pod to pod that are probed, too. Times and rates are measured anew every 30
+seconds.`,
 		Example: `  kubectl lodestone network status
   # One cluster, with the ways that are probed
   kubectl lodestone network status west -o wide
@@ -382,7 +383,7 @@ func problems(networks Networks, now time.Time) (lines []string) {
 		if n.PodNetwork == v1alpha1.Fabric && !n.Ready {
 			message := n.Message
 			if message == "" {
-				message = "nobody has said anything of its network yet: see whether lodestone-virtualnode runs"
+				message = "nothing is known of its network yet: see whether lodestone-virtualnode runs"
 			}
 			lines = append(lines, n.Name+": "+message)
 		}

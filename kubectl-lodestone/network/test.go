@@ -51,9 +51,10 @@ func testCommand(flags *genericclioptions.ConfigFlags, streams genericiooptions.
 		Use:   "test remotecluster/NAME",
 		Short: "Try with a pod on each side whether pods reach each other",
 		Long: `Test makes a pod at home, or in the remote cluster that --to names, and one in a remote
-cluster, in the namespace of -n, which has to be offloaded. Each sends UDP packets of 64, 850, 1400 and 9000 bytes and opens TCP
-connections that carry 64 bytes and 128 KiB, to the other one and back, and sees whether
-the other one was reached from its own address. The pods are deleted again in any case.
+cluster, in the namespace of -n, which has to be offloaded. Each sends UDP packets of 64,
+850, 1400 and 9000 bytes and opens TCP connections that carry 64 bytes and 128 KiB, to
+the other one and back, and sees whether the other one was reached from its own address.
+The pods are deleted again in any case.
 
 It ends with 0 if all of it came through, and else says in one sentence what is wrong.`,
 		Example: `  kubectl lodestone network test west -n shop

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/discovery"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	networkv1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/network/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -273,9 +274,10 @@ func (o *Options) Complete() (err error) {
 	case o.HomeID != "" && (len(o.HomeID) > maxHomeID || !idPattern.MatchString(o.HomeID)):
 		return cli.Misuse("--home-id %q cannot be used: give up to %d lower-case letters, digits and '-'", o.HomeID, maxHomeID)
 	case o.Duration < 10*time.Minute:
-		return cli.Misuse("--token-duration %v is too short: give at least 10m", o.Duration)
+		return cli.Misuse("--token-duration %s is too short: give at least 10m", replica.Short(o.Duration))
 	case o.Duration > maxLoginDuration:
-		return cli.Misuse("--token-duration %v is too long: give at most %v, 10 years", o.Duration, maxLoginDuration)
+		return cli.Misuse("--token-duration %s is too long: give at most %s, 10 years", replica.Short(o.Duration),
+			replica.Short(maxLoginDuration))
 	case o.Timeout <= 0:
 		return cli.Misuse("--timeout must be more than 0: give a time such as 2m")
 	}
@@ -313,7 +315,7 @@ func (o *Options) checkNames() error {
 	for flag, server := range map[string]string{"remote-server": o.RemoteServer, "home-server": o.HomeServer} {
 		address, err := url.Parse(server)
 		if server != "" && (err != nil || address.Scheme != "https" || address.Host == "") {
-			return cli.Misuse("--%s %q is no address of an API server: give https://<host>:<port>", flag, server)
+			return cli.Misuse("--%s %q is not an address of an API server: give https://<host>:<port>", flag, server)
 		}
 	}
 	if address, err := url.Parse(o.HomeServer); err != nil || strings.Trim(address.Path, "/") != "" || address.RawQuery != "" {

@@ -69,7 +69,7 @@ func (p Plan) Tenant() string { return keys.TenantPrefix + p.HomeID }
 // Decide returns what to do, or an error that says why nothing must be done. It is pure.
 func Decide(o Options, s Situation) (Plan, error) {
 	if s.HomeUID == s.RemoteUID {
-		return Plan{}, cli.Refuse("contexts %q and %q lead to the same cluster, and a cluster is no remote cluster of its own: give the "+
+		return Plan{}, cli.Refuse("contexts %q and %q lead to the same cluster, and a cluster cannot be its own remote cluster: give the "+
 			"--remote-context of another", s.HomeContext, s.RemoteContext)
 	}
 	plan := Plan{}
@@ -232,8 +232,8 @@ func (p *Plan) setStrategy(o Options, s Situation) error {
 			p.Strategy = v1alpha1.SameName
 		}
 		if wanted != "" && wanted != p.Strategy {
-			return cli.Refuse("the namespace strategy of %s is %s and cannot be changed, for its volumes would be looked for in other namespaces: "+
-				"leave out --namespace-strategy, or unpeer first", describe(p.Name), p.Strategy)
+			return cli.Refuse("the namespace strategy of %s is %s and cannot be changed, since its volumes would be looked for in other "+
+				"namespaces: leave out --namespace-strategy, or unpeer first", describe(p.Name), p.Strategy)
 		}
 		if p.Strategy == v1alpha1.SameName && !p.listsNames(o) {
 			p.Notes = append(p.Notes, fmt.Sprintf("the HomeCluster in the cluster of context %q lists no namespaces, so home gets no "+
@@ -255,8 +255,8 @@ func (p *Plan) setStrategy(o Options, s Situation) error {
 		p.Strategy = wanted
 	case others > 0:
 		p.Strategy = v1alpha1.Suffixed
-		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q serves %d other home cluster(s), so namespaces there are called "+
-			"<namespace>-%s (--namespace-strategy SameName for the same names)", s.RemoteContext, others, p.HomeID))
+		p.Notes = append(p.Notes, fmt.Sprintf("the cluster of context %q serves %s, so namespaces there are called <namespace>-%s "+
+			"(--namespace-strategy SameName for the same names)", s.RemoteContext, cli.Number(others, "other home cluster"), p.HomeID))
 	case p.listsNames(o):
 		p.Strategy = v1alpha1.SameName
 	default:
@@ -452,7 +452,7 @@ func (p *Plan) chooseRanges(o Options, s Situation) error {
 			s.RemoteContext, describe(p.Name), confirm(s)))
 		return nil
 	case len(wanted) == 0:
-		return cli.Misuse("which addresses pods in the cluster of context %q have must be said, for Services at home will send there: %s",
+		return cli.Misuse("say which addresses pods in the cluster of context %q have, since Services at home will send there: %s",
 			s.RemoteContext, confirm(s))
 	}
 	if p.network(o) == v1alpha1.Fabric {

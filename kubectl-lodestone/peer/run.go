@@ -433,7 +433,7 @@ func (p *peering) awaitNetwork(ctx context.Context, plan Plan) error {
 		}
 		ready := meta.FindStatusCondition(remote.Status.Conditions, v1alpha1.NetworkReady)
 		if ready == nil {
-			return fmt.Sprintf("nobody has said anything of it yet; if this lasts, see the log of %s in namespace %s", virtualNode, p.Namespace),
+			return fmt.Sprintf("nothing is known of it yet; if this lasts, see the log of %s in namespace %s", virtualNode, p.Namespace),
 				false, nil
 		}
 		current := ready.ObservedGeneration >= remote.Generation

@@ -115,7 +115,7 @@ func (p *Plan) chooseTranslations(o Options, s Situation, home remotecluster.Pod
 	} {
 		for _, one := range side.given {
 			if !slices.Contains(side.pods, one.PodCIDR) {
-				return cli.Misuse("%s names %s, which is no range of these pods: name one of %v", side.flag, one.PodCIDR, side.pods)
+				return cli.Misuse("%s names %s, which is not a range of these pods: name one of %v", side.flag, one.PodCIDR, side.pods)
 			}
 		}
 		for _, pods := range side.pods {

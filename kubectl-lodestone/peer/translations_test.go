@@ -88,7 +88,7 @@ func TestByWhichRangesPodsAreReachedWhereTheirOwnOverlap(t *testing.T) {
 		"the user chooses one range for both": {home: kind, there: kind, given: map[string]string{kind: "10.9.0.0/16"},
 			own: map[string]string{kind: "10.9.0.0/16"}, code: cli.Refused, says: "pods at home would be reached by 10.9.0.0/16"},
 		"the user names a range that is none": {home: kind, there: kind, given: map[string]string{"10.7.0.0/16": "10.9.0.0/16"}, code: cli.Usage,
-			says: "--pod-translations names 10.7.0.0/16, which is no range of these pods"},
+			says: "--pod-translations names 10.7.0.0/16, which is not a range of these pods"},
 		"a range that is larger than all that is free": {home: "10.0.0.0/8", there: "10.0.0.0/8", code: cli.Refused,
 			says: "no range of /8 is free in 100.64.0.0/10: choose one that neither cluster has, and give it with --home-pod-translations"},
 		"pods there have addresses of Services at home": {home: "10.1.0.0/16", there: "10.96.0.0/12", homeHosts: "10.96.0.0/16",

@@ -29,8 +29,8 @@ func (o *Options) way(flags *genericclioptions.ConfigFlags, usage string) (conne
 				"or --mdns, the others are handed out by its owner")
 		}
 		if !cli.IsAuthorityHash(o.RemoteCAHash) {
-			return nil, cli.Misuse("--remote-ca-hash %q is none: give sha256: and 64 characters, as \"kubectl lodestone announce\" writes it for "+
-				"the owner", o.RemoteCAHash)
+			return nil, cli.Misuse("--remote-ca-hash %q is not a hash: give sha256: and 64 characters, as \"kubectl lodestone announce\" writes it "+
+				"for the owner", o.RemoteCAHash)
 		}
 		return func(ctx context.Context, _ *cli.Cluster) (*cli.Cluster, error) { return o.connectAnnounced(ctx) }, o.Where.Check()
 	case byProfile && byContext:

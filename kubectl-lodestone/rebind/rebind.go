@@ -112,7 +112,7 @@ func missing(ctx context.Context, remote *cli.Cluster, name string) error {
 	problem := fmt.Sprintf("there is no namespace %q in the cluster of context %q", name, remote.Context)
 	made, err := remote.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: keys.HomeID})
 	if err != nil || len(made.Items) == 0 {
-		return fmt.Errorf("%s, nor is another one of a home cluster known: see that --context is that of the remote cluster (kubectl get "+
+		return fmt.Errorf("%s, nor any other of a home cluster: see that --context is that of the remote cluster (kubectl get "+
 			"namespaces -L %s)", problem, keys.HomeID)
 	}
 	var names []string

@@ -105,7 +105,7 @@ func deleteCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 versions; the claim and its data stay. It asks for the name of the VolumeReplica.
 
 It is refused (exit code 3) while the cluster that has the data does not answer: the copy
-may then be all that is left of it. kubectl delete volumereplica does not ask that.`,
+may then be all that is left of it. kubectl delete volumereplica deletes it all the same.`,
 		Example:           "  # The copy of claim data\n  kubectl lodestone replicate delete pvc/data -n shop",
 		Args:              named.OneOf,
 		ValidArgsFunction: named.Complete(flags),
@@ -202,7 +202,7 @@ func choose(all []v1alpha1.VolumeReplica, reference cli.Reference) (*v1alpha1.Vo
 // thereAre names the VolumeReplicas that there are.
 func thereAre(all []v1alpha1.VolumeReplica, typed, namespace string) string {
 	if len(all) == 0 {
-		return "there are none at all: kubectl lodestone replicate status -A shows those of other namespaces"
+		return "kubectl lodestone replicate status -A shows those of other namespaces"
 	}
 	var names []string
 	for i := range all {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -29,13 +30,13 @@ Each claim gets a VolumeReplica of its own, which stays until replicate delete r
 and the copy. The provisioner does the work: ending this command ends nothing.
 
 With --group the claims that are named get one VolumeReplica, and so do those of each pod
-of a StatefulSet: each version has all of them, of one moment, as a database needs whose
-log is in a claim of its own. A driver must have a VolumeGroupSnapshotClass for that; where
-none has, nothing is copied, and replicate status says so.
+of a StatefulSet: each version has all of them, of one moment. A database that keeps its
+log in another claim needs that. The driver must have a VolumeGroupSnapshotClass; without
+one nothing is copied, and replicate status says so.
 
 Where the class of the copy has no snapshots, versions are in two claims there, which are
 written in turn: that takes twice the room, and keeps two versions at most. --dry-run says
-so before, and --slots has it so in any case.
+so beforehand, and --slots chooses it in any case.
 
 With --freeze and --thaw each version is of a moment at which the application was frozen:
 both are commands, as JSON arrays, that run without a shell in each pod that mounts a
@@ -146,15 +147,15 @@ func newOptions() *Options {
 }
 
 func (o *Options) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: the ID of a remote cluster, or home")
+	flags.StringVar(&o.To, "to", "", "keep the copy in this cluster: home or the name of a RemoteCluster")
 	flags.DurationVar(&o.RPO, "rpo", o.RPO, "how old the newest copy may be, from 10s on")
 	flags.StringVar(&o.Class, "class", "", "real storage class there; by default as for a new claim")
 	flags.Int32Var(&o.Keep, "keep", o.Keep, "how many sealed versions are kept there, from 1 to 32; without snapshots there 2 at most")
 	flags.Int32Var(&o.Daily, "daily", 0, "of how many days the newest version stays, too, up to 90; takes snapshots there")
-	flags.DurationVar(&o.Scrub, "scrub", 0, "look so often for what storage has altered, from 1h on; by default never")
+	flags.DurationVar(&o.Scrub, "scrub", 0, "how often to look for what storage has altered, from 1h on; by default never")
 	flags.BoolVar(&o.Slots, "slots", false, "keep versions in two claims there that are written in turn, as without snapshots: it takes "+
 		"twice the room")
-	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; by default as many as can")
+	flags.StringVar(&o.Bandwidth, "bandwidth-limit", "", "bytes a second, such as 50Mi; default: no limit")
 	flags.BoolVar(&o.Group, "group", false, "keep one copy of all claims, each version of which has all of one moment")
 	flags.StringVar(&o.Freeze, "freeze", "", "freeze the application by this command, a JSON array, while a snapshot is taken")
 	flags.StringVar(&o.Thaw, "thaw", "", "thaw it by this command, a JSON array, which must do no harm where nothing is frozen")
@@ -187,7 +188,7 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 	case len(validation.IsDNS1123Label(o.To)) > 0:
 		return cli.Misuse("--to %q cannot be a cluster: names have up to 63 lower-case letters, digits and '-'", o.To)
 	case o.RPO < leastRPO:
-		return cli.Misuse("--rpo %s is too short: give a time from %s on, such as 15m", o.RPO, leastRPO)
+		return cli.Misuse("--rpo %s is too short: give a time from %s on, such as 15m", replica.Short(o.RPO), leastRPO)
 	case o.Keep < 1 || o.Keep > mostKept:
 		return cli.Misuse("--keep %d is out of range: give a number from 1 to %d", o.Keep, mostKept)
 	case o.Slots && o.given && o.Keep > mostSlots:
@@ -197,7 +198,7 @@ func (o *Options) check(cmd *cobra.Command, claims []string) error {
 	case o.Slots && o.Daily > 0:
 		return cli.Misuse("--daily %d takes snapshots, and --slots keeps the last two versions alone: leave one of the two out", o.Daily)
 	case cmd.Flags().Changed("scrub") && o.Scrub < leastScrub:
-		return cli.Misuse("--scrub %s is too short: give a time from 1h on, such as 168h", o.Scrub)
+		return cli.Misuse("--scrub %s is too short: give a time from 1h on, such as 168h", replica.Short(o.Scrub))
 	case o.Name != "" && len(validation.IsDNS1123Subdomain(o.Name)) > 0:
 		return cli.Misuse("--name %q cannot be a name: names have lower-case letters, digits, '-' and '.'", o.Name)
 	case o.Group && len(claims) == 1:

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 )
 
@@ -30,7 +31,8 @@ func (o *Options) checkFreeze() error {
 	case (o.Freeze == "") != (o.Thaw == ""):
 		return cli.Misuse("--freeze and --thaw belong together: give both, as what is frozen must be thawed")
 	case o.FreezeFor < leastFrozen || o.FreezeFor > mostFrozen:
-		return cli.Misuse("--freeze-timeout %s is out of range: give a time from %s to %s", o.FreezeFor, leastFrozen, mostFrozen)
+		return cli.Misuse("--freeze-timeout %s is out of range: give a time from %s to %s", replica.Short(o.FreezeFor),
+			leastFrozen, replica.Short(mostFrozen))
 	}
 	_, err := o.hooks()
 	return err
@@ -55,8 +57,8 @@ func (o *Options) hooks() (*v1alpha1.ReplicaHooks, error) {
 // words reads a command and its arguments: a JSON array, since no shell runs it.
 func words(flag, text string) (command []string, err error) {
 	if err := json.Unmarshal([]byte(text), &command); err != nil || len(command) == 0 || len(command) > mostWords {
-		return nil, cli.Misuse(`%s %q is no command: give a JSON array of the program and its arguments, such as '["touch","/run/frozen"]'`, flag,
-			text)
+		return nil, cli.Misuse(`%s %q is not a command: give a JSON array of the program and its arguments, such as '["touch","/run/frozen"]'`,
+			flag, text)
 	}
 	for _, word := range command {
 		if word == "" {
@@ -84,7 +86,7 @@ func (r *runner) bindingNeeded(ctx context.Context) (string, error) {
 					Subresource: "exec"}}}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return "whether the provisioner may run the hooks in this namespace you may not ask; who may bind roles here gives it that right by: " +
+		return "you may not see whether the provisioner may run the hooks in this namespace; who may bind roles here gives it that right with: " +
 			command, nil
 	case err != nil:
 		return "", r.home.Explain("ask whether the provisioner may run commands in namespace "+r.namespace, err)
@@ -103,6 +105,6 @@ func planFreeze(hooks *v1alpha1.ReplicaHooks) string {
 	if hooks.Container != "" {
 		where = "container " + hooks.Container + " of each pod that mounts a claim"
 	}
-	return fmt.Sprintf("\nwhile a snapshot is taken the application is frozen, for %s at most, by %q and %q in %s", hooks.Timeout.Duration,
-		strings.Join(hooks.Freeze, " "), strings.Join(hooks.Thaw, " "), where)
+	return fmt.Sprintf("\nwhile a snapshot is taken the application is frozen, for %s at most, by %q and %q in %s",
+		replica.Short(hooks.Timeout.Duration), strings.Join(hooks.Freeze, " "), strings.Join(hooks.Thaw, " "), where)
 }

@@ -202,10 +202,10 @@ func TestAReplicaIsChosenByItsNameOrByItsClaim(t *testing.T) {
 	found, err := choose(all, cli.Reference{Kind: cli.Replica, Name: "log"})
 	require.NoError(t, err)
 	assert.Nil(t, found)
-	require.EqualError(t, named.Missing(cli.Reference{Name: "dta"}, "shop", all), `there is no VolumeReplica "dta" in namespace "shop", nor `+
-		`one of a claim of that name; there are: data, data-west, wal-east, wal-west`)
-	require.EqualError(t, named.Missing(cli.Reference{Kind: cli.Claim, Name: "dta"}, "shop", nil), `there is no VolumeReplica of claim `+
-		`"dta" in namespace "shop"; there are none at all: kubectl lodestone replicate status -A shows those of other namespaces`)
+	require.EqualError(t, named.Missing(cli.Reference{Name: "dta"}, "shop", all), `namespace "shop" has no VolumeReplica "dta" and no `+
+		`VolumeReplica of a claim "dta"; there are: data, data-west, wal-east, wal-west`)
+	require.EqualError(t, named.Missing(cli.Reference{Kind: cli.Claim, Name: "dta"}, "shop", nil), `namespace "shop" has no `+
+		`VolumeReplicas; kubectl lodestone replicate status -A shows those of other namespaces`)
 }
 
 func TestWhatMayBeTheOnlyCopyIsNotDeleted(t *testing.T) {
@@ -263,6 +263,6 @@ func TestTheFlagsSayHowTheApplicationIsFrozen(t *testing.T) {
 		Container: "db", Timeout: &metav1.Duration{Duration: time.Minute}}, made.Spec.Hooks)
 	_, real := known().forbids("")
 	assert.Contains(t, plan(wanted{made, []part{{known(), real}}}),
-		"\nwhile a snapshot is taken the application is frozen, for 1m0s at most, by "+
+		"\nwhile a snapshot is taken the application is frozen, for 1m at most, by "+
 			`"touch /run/frozen" and "rm -f /run/frozen" in container db of each pod that mounts a claim`)
 }

@@ -454,7 +454,7 @@ func (r *runner) await(ctx context.Context, made *v1alpha1.VolumeReplica) error 
 	}
 	err := cli.Reporter{Out: r.streams.ErrOut}.Await(ctx, fmt.Sprintf("the first copy of %s", ofClaims(made.Spec.Claims)), look)
 	if ctx.Err() != nil {
-		return fmt.Errorf("no longer waiting, and the first copy of %s goes on: kubectl lodestone replicate status %s -n %s shows it",
+		return fmt.Errorf("stopped waiting; the first copy of %s goes on: kubectl lodestone replicate status %s -n %s shows it",
 			ofClaims(made.Spec.Claims), made.Name, made.Namespace)
 	}
 	return err
@@ -476,7 +476,7 @@ func progress(c replica.Copy) string {
 	case c.Point != "":
 		return c.Point
 	case c.State == replica.Unknown:
-		return "waiting for the provisioner to take it up"
+		return "waiting for the provisioner to begin it"
 	}
 	return c.Message
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
@@ -131,7 +132,7 @@ func NewLive(ctx context.Context, home *cli.Cluster, lodestone, namespace string
 			return nil, err
 		}
 		return nil, fmt.Errorf("the cluster of context %q did not list everything within %s: see how its API server is, and try again",
-			home.Context, readTimeout)
+			home.Context, replica.Short(readTimeout))
 	}
 	return l, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
 	"github.com/lodestone-storage/lodestone/kubectl-lodestone/credentials"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/replica"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -110,9 +111,9 @@ func (u *unpeering) disconnect(ctx context.Context, remote *v1alpha1.RemoteClust
 			return err
 		}
 		if runs {
-			return fmt.Errorf("home's program %s runs but has not let go of %q within %v, so it could still %s there, and nothing but the "+
+			return fmt.Errorf("home's program %s runs but has not let go of %q within %s, so it could still %s there, and nothing but the "+
 				"credentials was removed: see its log, or stop it (kubectl scale deployment %s -n %s --replicas=0), then run the same command again",
-				p.name, u.name, enough, p.could, p.name, u.Namespace)
+				p.name, u.name, replica.Short(enough), p.could, p.name, u.Namespace)
 		}
 		u.Say("home's program %s does not run, so it does nothing there", p.name)
 	}

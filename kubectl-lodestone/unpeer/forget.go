@@ -41,7 +41,7 @@ func (u *unpeering) forget(ctx context.Context, remote *v1alpha1.RemoteCluster, 
 		u.Say("Secret %s/%s was not made by peer and is kept, with its kubeconfig under key %s, which no program reads", ref.Namespace, ref.Name,
 			forgottenKey(ref))
 	}
-	u.Say("%q is to be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on "+
+	u.Say("%q will be forgotten with %s.\nEverything in the remote cluster stays as it is: its data is kept there, and its pods run on "+
 		"there.\nAt home the volumes above are removed, so their claims become Lost, and the pods above are deleted although their copies run "+
 		"on;\ntheir controllers may start others. This cannot be undone.", u.name, held)
 	if err := cli.Ask(ctx, u.streams.In, u.streams.ErrOut, u.Yes, u.name); err != nil {
@@ -104,8 +104,8 @@ func (u *unpeering) checkNoNewVolumes(ctx context.Context, shown cli.Holdings) e
 	if len(later) == 0 {
 		return nil
 	}
-	return cli.Refuse("%q has got %d volume(s) since they were shown, so nothing but the credentials was removed: run the same command "+
-		"again, which lists them", u.name, len(later))
+	return cli.Refuse("%q has got %s since the volumes were shown, so only the credentials were removed: run the same command again, "+
+		"which lists them all", u.name, cli.Number(len(later), "more volume"))
 }
 
 // patchVolume changes just this volume; if it is deleted, nothing is to be changed.
@@ -231,9 +231,9 @@ func checkNamed(cluster string, volumes []corev1.PersistentVolume, named []strin
 		return cli.Refuse("--volume names %s, whose data is not in %q, so nothing was changed: name one of those above",
 			strings.Join(unknown, ", "), cluster)
 	case len(left) > 0:
-		return cli.Refuse("%d volume(s) of %q were neither declared lost nor named, so nothing was changed: %s; where the cluster is gone for "+
-			"ever, declare each lost (kubectl lodestone lose pv NAME), where its data is to stay there without home, name it (%s)",
-			len(left), cluster, strings.Join(left, ", "), fmt.Sprintf("--volume %s", left[0]))
+		return cli.Refuse("%q has %s neither declared lost nor named, so nothing was changed: %s; if the cluster is gone for ever, declare "+
+			"each lost (kubectl lodestone lose pv/NAME); if the data is to stay there without home, name each (--volume %s)",
+			cluster, cli.Number(len(left), "volume"), strings.Join(left, ", "), left[0])
 	}
 	return nil
 }

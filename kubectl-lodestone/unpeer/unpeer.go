@@ -47,12 +47,12 @@ func New(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStream
 back there.
 
 It is refused (exit code 3) while volumes have their data there or pods run there,
-and lists them. The ways out: delete the pods and the claims; let policy Retain
-keep the data there, then delete the volumes; or --forget, which takes the remote
-cluster out of home and leaves everything there untouched, for somebody else to
-keep or remove. Volumes are given up one by one: --forget is refused unless each was
-declared lost before (kubectl lodestone lose) or is named with --volume. It may be
-stopped and run again at any time.`,
+and lists them. There are three ways out. Delete the pods and the claims, and the data
+goes. To keep the data there, give the volumes the policy Retain, then delete pods,
+claims and volumes. Or give --forget, which takes the remote cluster out of home and
+leaves everything there untouched, for somebody else to keep or remove. Volumes are
+given up one by one: --forget is refused unless each was declared lost before (kubectl
+lodestone lose) or is named with --volume. It may be stopped and run again at any time.`,
 		Example: `  # End the peering, in both clusters
   kubectl lodestone unpeer west --remote-context west
 
@@ -145,7 +145,7 @@ func (u *unpeering) run(ctx context.Context) error {
 	}
 	if u.remote != nil && !u.Forget && inDoubt(remote) {
 		return cli.Refuse("a copy of this home cluster may act in %q, and would lose its rights there, so nothing was changed: leave "+
-			"--remote-context away to end the peering at home alone, or run kubectl lodestone confirm %s first", u.name, u.name)
+			"--remote-context out to end the peering at home alone, or run kubectl lodestone confirm %s first", u.name, u.name)
 	}
 	switch {
 	case remote == nil && secret == nil && u.remote == nil && held.Empty():
@@ -157,8 +157,9 @@ func (u *unpeering) run(ctx context.Context) error {
 		for _, line := range held.Lines() {
 			u.Say("  %s", line)
 		}
-		return cli.Refuse("%q holds %s (above), so nothing was changed: delete the pods and claims or let policy Retain keep the data there "+
-			"and delete the volumes, or give --forget to leave everything there and forget it at home, volume by volume", u.name, held)
+		return cli.Refuse("%q holds %s (above), so nothing was changed: (1) delete the pods and claims, and the data goes; (2) to keep the data "+
+			"there, give the volumes the policy Retain, then delete pods, claims and volumes here; or (3) give --forget, which leaves everything "+
+			"there and forgets it at home, volume by volume", u.name, held)
 	}
 	if remote != nil {
 		if err := u.removeRemoteCluster(ctx, remote); err != nil {

@@ -134,7 +134,7 @@ func mark(ctx context.Context, home *cli.Cluster, streams genericiooptions.IOStr
 		fmt.Fprintf(streams.ErrOut, "claim %s/%s is used in cluster %s by pod %s\n", m.Claim.Namespace, m.Claim.Name,
 			strings.Join(m.Clusters, " and "), strings.Join(m.Pods[:min(3, len(m.Pods))], ", "))
 	}
-	fmt.Fprintf(streams.ErrOut, "These claims are to get the annotation %s with these clusters.\n", keys.UsableIn)
+	fmt.Fprintf(streams.ErrOut, "These claims will get the annotation %s with these clusters.\n", keys.UsableIn)
 	if err := cli.Ask(ctx, streams.In, streams.ErrOut, yes, "mark"); err != nil {
 		return err
 	}

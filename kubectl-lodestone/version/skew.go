@@ -30,8 +30,8 @@ func Warnings(all Versions) (warnings []string) {
 		}
 		for _, agent := range remote {
 			if apart(agent, of) {
-				warnings = append(warnings, fmt.Sprintf("the remote agent %s and home's programs %s are more than one minor version apart: bring "+
-					"the older one up, version by version", agent, of))
+				warnings = append(warnings, fmt.Sprintf("the remote agent %s and home's programs %s are more than one minor version apart: "+
+					"upgrade the older one, one minor version at a time", agent, of))
 			}
 		}
 	}

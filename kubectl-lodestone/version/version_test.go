@@ -77,7 +77,8 @@ func TestVersionsThatAreNotToRunTogether(t *testing.T) {
 		"a plugin of long ago": {"v0.1.0", run("v0.3.1"), nil, []string{
 			"this plugin v0.1.0 and home's programs v0.3.1 are more than one minor version apart: take the plugin of their version"}},
 		"an agent of another time": {"v1.3.0", run("v1.3.0"), run("v0.9.0"), []string{
-			"the remote agent v0.9.0 and home's programs v1.3.0 are more than one minor version apart: bring the older one up, version by version"}},
+			"the remote agent v0.9.0 and home's programs v1.3.0 are more than one minor version apart: upgrade the " +
+				"older one, one minor version at a time"}},
 		"a mover of another version": {"v0.3.1", append(run("v0.3.1"),
 			Program{Name: "lodestone-mover", Image: "lodestone-mover:v0.3.0", Version: "v0.3.0", OnDemand: true}), nil, []string{
 			"the programs of home run v0.3.1 and v0.3.0: finish the upgrade with kubectl lodestone install, or apply your overlay again"}},

@@ -164,10 +164,10 @@ func (p Pod) unscheduled(s Setting) Answer {
 		gate := pod.Spec.SchedulingGates[0].Name
 		claim, misbound := p.locked()
 		if gate == keys.MovingGate && misbound != "" {
-			return waits("pod %q is held back by scheduling gate %q, for claim %q cannot be used: %s", pod.Name, gate, claim, misbound)
+			return waits("pod %q is held back by scheduling gate %q, since claim %q cannot be used: %s", pod.Name, gate, claim, misbound)
 		}
 		if gate == keys.MovingGate && claim != "" {
-			return waits("pod %q is held back by scheduling gate %q, for newer data of claim %q exists than its volume has: kubectl lodestone "+
+			return waits("pod %q is held back by scheduling gate %q, since there is newer data of claim %q than its volume has: kubectl lodestone "+
 				"choose pvc %s -n %s shows what there is to choose from", pod.Name, gate, claim, claim, pod.Namespace)
 		}
 		if gate == keys.MovingGate {
@@ -180,7 +180,7 @@ func (p Pod) unscheduled(s Setting) Answer {
 		c := claim.Claim
 		switch {
 		case c == nil, c.DeletionTimestamp != nil, c.Status.Phase == corev1.ClaimLost:
-			return waits("pod %q has no node, for %s", pod.Name, claim.judge(s).Sentence)
+			return waits("pod %q has no node: %s", pod.Name, claim.judge(s).Sentence)
 		}
 	}
 	if answer, ok := p.byData(s); ok {
@@ -192,7 +192,7 @@ func (p Pod) unscheduled(s Setting) Answer {
 		}
 		if claim.Class != nil && !virtualclass.Is(claim.Class) {
 			if answer, ok := claim.ofOthers(s); ok {
-				return waits("pod %q has no node yet, for %s", pod.Name, answer.Sentence)
+				return waits("pod %q has no node yet: %s", pod.Name, answer.Sentence)
 			}
 			continue
 		}
@@ -202,7 +202,7 @@ func (p Pod) unscheduled(s Setting) Answer {
 		switch {
 		case claim.Class == nil && !claim.ClassUnknown, refused, event != nil && s.Now.Sub(when(*event)) < memory,
 			claim.Claim.Annotations[keys.SelectedNode] != "":
-			return waits("pod %q has no node yet, for %s", pod.Name, answer.Sentence)
+			return waits("pod %q has no node yet: %s", pod.Name, answer.Sentence)
 		}
 	}
 	if wanted := wanted(pod); wanted != "" {
@@ -266,7 +266,7 @@ func (p Pod) byData(s Setting) (Answer, bool) {
 		return Answer{}, false
 	case len(clusters) > 1:
 		slices.Sort(clusters)
-		return waits("pod %q has no node, for its data is in different clusters: claim %q in %s, claim %q in %s; use claims of one cluster",
+		return waits("pod %q has no node, because its data is in different clusters: claim %q in %s, claim %q in %s; use claims of one cluster",
 			pod.Name, holders[clusters[0]], place(clusters[0]), holders[clusters[1]], place(clusters[1])), true
 	}
 	cluster := clusters[0]
@@ -450,7 +450,7 @@ func (c Claim) bound() Answer {
 	case cluster != "":
 		return fine("claim %q is bound: its data is in %s", c.Name, place(cluster))
 	case c.Volume == nil:
-		return fine("claim %q is bound to volume %q: where its data is cannot be said, for you may not read that volume", c.Name,
+		return fine("claim %q is bound to volume %q: where its data is cannot be said, since you may not read that volume", c.Name,
 			c.Claim.Spec.VolumeName)
 	case virtualclass.Is(c.Class):
 		return fine("claim %q is bound to volume %q, which does not say where its data is", c.Name, c.Volume.Name)
@@ -461,6 +461,15 @@ func (c Claim) bound() Answer {
 // impaired returns what is wrong with the volume of a claim that is bound, in a sentence; empty for
 // nothing.
 func (c Claim) impaired(s Setting) string {
+	trouble := c.trouble(s)
+	if trouble == "" {
+		return ""
+	}
+	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
+}
+
+// trouble returns what is said of the volume of a claim that is bound, if something is wrong with it; empty for nothing.
+func (c Claim) trouble(s Setting) string {
 	trouble := inTrouble(c.Claim)
 	if event := recent(s, latest(c.Events, harmed)); event != nil && trouble == "" {
 		trouble = event.Message
@@ -468,10 +477,7 @@ func (c Claim) impaired(s Setting) string {
 	if event := recent(s, latest(c.Events, impaired)); event != nil && trouble == "" {
 		trouble = event.Message
 	}
-	if trouble == "" {
-		return ""
-	}
-	return fmt.Sprintf("claim %q is bound, but %s", c.Name, trouble)
+	return trouble
 }
 
 // moving returns why a claim that is locked by a move has no volume.
@@ -520,7 +526,11 @@ func (c Claim) deleting(leaving bool) Answer {
 	case len(users) > 0:
 		return waits("claim %q is being deleted and waits until no pod uses it: delete %s", c.Name, strings.Join(users, ", "))
 	}
-	return waits("claim %q is being deleted and is held by %s", c.Name, cmp.Or(holders(c.Claim.Finalizers), "nobody any more"))
+	by := holders(c.Claim.Finalizers)
+	if by == "" {
+		return waits("claim %q is being deleted and will be gone in a moment", c.Name)
+	}
+	return waits("claim %q is being deleted and is held by %s", c.Name, by)
 }
 
 // pending returns why a virtual claim has no volume.
@@ -708,6 +718,9 @@ const notScheduled = "not scheduled in the remote cluster: "
 // notMade stands between the cluster and the cause in what the virtual node says of a pod that the cluster has not made.
 const notMade = " has not made the pod yet: "
 
+// notBound stands between the real claim and the cause in what the provisioner says of a volume that is not made yet.
+const notBound = " is not bound yet: "
+
 // starting returns why a pod has not started that has a node; where says which.
 func (p Pod) starting(s Setting, where string) Answer {
 	pod, said := p.Pod, p.Pod.Status.Message
@@ -728,7 +741,7 @@ func (p Pod) starting(s Setting, where string) Answer {
 	}
 	for _, claim := range p.Claims {
 		if reason := claim.hinders(s); reason != "" {
-			return waits("pod %q cannot start %s, for %s", pod.Name, where, reason)
+			return waits("pod %q cannot start %s: %s", pod.Name, where, reason)
 		}
 	}
 	if unscheduled && said != "" {
@@ -760,6 +773,9 @@ func (p Pod) notReady(s Setting, condition corev1.PodCondition) string {
 // hinders returns why no pod can start with a claim, empty if one can.
 func (c Claim) hinders(s Setting) string {
 	if c.Claim != nil && c.Claim.DeletionTimestamp == nil && c.Claim.Status.Phase == corev1.ClaimBound {
+		if _, cause, found := strings.Cut(c.trouble(s), notBound); found {
+			return fmt.Sprintf("the volume of its claim %q is not made there yet: %s", c.Name, cause)
+		}
 		// One that is not expanded can be used.
 		return c.impaired(s)
 	}
@@ -910,7 +926,7 @@ func holders(finalizers []string) string {
 func (c Claim) lost() Answer {
 	claim := c.Claim
 	if virtualclass.Is(c.Class) {
-		return waits("claim %q is Lost, for somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data "+
+		return waits("claim %q is Lost, because somebody deleted its volume %q and took its finalizers off; Lodestone has not deleted the data "+
 			"behind it, and does not when the claim is deleted: delete the claim, then an administrator runs kubectl lodestone import pv/VOLUME "+
 			"-n %s --class %s --as %s, where VOLUME is what kubectl get pvc -A -l %s=%s shows; if that is in a remote cluster, kubectl "+
 			"lodestone import pvc/%s -n %s --class %s --cluster CLUSTER --remote-context CONTEXT", c.Name, claim.Spec.VolumeName,
@@ -924,7 +940,7 @@ func (c Claim) volumeDeleted() (Answer, bool) {
 	if c.Volume == nil || c.Volume.DeletionTimestamp == nil || c.Claim.Labels[keys.Moving] == keys.MovingNow {
 		return Answer{}, false
 	}
-	return waits("claim %q is bound, but somebody deleted its volume %q: pods go on with it and the data stays, for Kubernetes keeps the "+
+	return waits("claim %q is bound, but somebody deleted its volume %q: pods go on with it and the data stays, since Kubernetes keeps the "+
 		"volume as long as the claim is there; delete no claim of which you need the data, and copy that to a new claim",
 		c.Name, c.Volume.Name), true
 }

@@ -196,22 +196,22 @@ func TestWhyAPodWaits(t *testing.T) {
 		},
 		"its claim of another class is to be made for the virtual node": {
 			pod: Pod{Pod: pod(nominatedTo("west")), Claims: []Claim{claim(ofLocalPath, annotated(keys.SelectedNode, "west"))}}, setting: setting(),
-			want: `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: the scheduler has chosen node "west" for it, but in cluster "west" no volume is made for such a claim; see that the scheduler asks the extender, and delete the pod so that it gets another node`,
+			want: `pod "web-1" has no node yet: claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: the scheduler has chosen node "west" for it, but in cluster "west" no volume is made for such a claim; see that the scheduler asks the extender, and delete the pod so that it gets another node`,
 		},
 		"and its provisioner has failed there": {
 			pod: Pod{Pod: pod(), Claims: []Claim{claim(ofLocalPath, annotated(keys.SelectedNode, "west"),
 				said("ProvisioningFailed", "create process timeout after 120 seconds"))}}, setting: setting(),
-			want: `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: the scheduler has chosen node "west" for it, but in cluster "west" no volume is made for such a claim; see that the scheduler asks the extender, and delete the pod so that it gets another node; the provisioner says: create process timeout after 120 seconds`,
+			want: `pod "web-1" has no node yet: claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: the scheduler has chosen node "west" for it, but in cluster "west" no volume is made for such a claim; see that the scheduler asks the extender, and delete the pod so that it gets another node; the provisioner says: create process timeout after 120 seconds`,
 		},
 		"its claim of another class, which is marked, is made for the virtual node": {
 			pod:     Pod{Pod: pod(), Claims: []Claim{claim(ofLocalPath, annotated(keys.SelectedNode, "west"), annotated(keys.UsableIn, "west"))}},
 			setting: setting(),
-			want:    `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: that one makes its volume for node "west"; kubectl describe pvc data -n shop says how far it is`,
+			want:    `pod "web-1" has no node yet: claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: that one makes its volume for node "west"; kubectl describe pvc data -n shop says how far it is`,
 		},
 		"the provisioner of its claim of another class has failed": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(ofLocalPath,
 				said("ProvisioningFailed", "NodePath only supports ReadWriteOnce"))}}, setting: setting(),
-			want: `pod "web-1" has no node yet, for claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: NodePath only supports ReadWriteOnce`,
+			want: `pod "web-1" has no node yet: claim "data" is of storage class "local-path", whose provisioner is "rancher.io/local-path" and not Lodestone: NodePath only supports ReadWriteOnce`,
 		},
 		"the provisioner of its claim of another class failed long ago": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu.")), Claims: []Claim{claim(ofLocalPath, func(c *Claim) {
@@ -242,7 +242,7 @@ func TestWhyAPodWaits(t *testing.T) {
 						Reason: "BackingMisbound", Message: "its twin was bound to another volume"}}
 				})}},
 			setting: setting(),
-			want: `pod "web-1" is held back by scheduling gate "lodestone.dev/moving", for claim "data" cannot be used: its twin was bound to ` +
+			want: `pod "web-1" is held back by scheduling gate "lodestone.dev/moving", since claim "data" cannot be used: its twin was bound to ` +
 				`another volume`,
 		},
 		"no node has room": {
@@ -251,13 +251,13 @@ func TestWhyAPodWaits(t *testing.T) {
 		},
 		"its claim does not exist": {
 			pod: Pod{Pod: pod(unfit(`persistentvolumeclaim "data" not found`)), Claims: []Claim{claim(absent)}}, setting: setting(),
-			want: `pod "web-1" has no node, for claim "data" does not exist: create it`,
+			want: `pod "web-1" has no node: claim "data" does not exist: create it`,
 		},
 		"west refused its claim": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available")),
 				Claims: []Claim{claim(refusedBy("west", "QuotaExceeded", "the quota leaves no room"))}},
 			setting: setting(),
-			want:    `pod "web-1" has no node yet, for claim "data" was refused by cluster "west": the quota leaves no room; that place is tried again after 03:05:05`,
+			want:    `pod "web-1" has no node yet: claim "data" was refused by cluster "west": the quota leaves no room; that place is tried again after 03:05:05`,
 		},
 		"its claim waits for it and no node has room": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available: 2 Insufficient cpu.")), Claims: []Claim{claim()}}, setting: setting(),
@@ -267,7 +267,7 @@ func TestWhyAPodWaits(t *testing.T) {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available")),
 				Claims: []Claim{claim(boundIn("west"), named("a")), claim(boundIn("home"), named("b"))}},
 			setting: setting(),
-			want:    `pod "web-1" has no node, for its data is in different clusters: claim "b" in the home cluster, claim "a" in cluster "west"; use claims of one cluster`,
+			want:    `pod "web-1" has no node, because its data is in different clusters: claim "b" in the home cluster, claim "a" in cluster "west"; use claims of one cluster`,
 		},
 		"its data is in west, which does not answer": {
 			pod: Pod{Pod: pod(unfit("0/2 nodes are available")), Claims: []Claim{claim(boundIn("west"))}}, setting: setting(partitioned),
@@ -481,7 +481,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"it is bound, and nobody may read its volume": {
 			claim: claim(boundIn("west"), func(c *Claim) { c.Volume = nil }), setting: setting(),
-			want: `claim "data" is bound to volume "pvc-1": where its data is cannot be said, for you may not read that volume`, fine: true,
+			want: `claim "data" is bound to volume "pvc-1": where its data is cannot be said, since you may not read that volume`, fine: true,
 		},
 		"it is bound to a volume of others": {
 			claim: claim(ofLocalPath, boundIn("west"), func(c *Claim) { c.Volume.Annotations = nil }), setting: setting(),
@@ -537,7 +537,7 @@ func TestWhyAClaimWaits(t *testing.T) {
 		},
 		"it is lost": {
 			claim: claim(boundIn("west"), func(c *Claim) { c.Claim.UID, c.Claim.Status.Phase = "u1", corev1.ClaimLost }), setting: setting(),
-			want: `claim "data" is Lost, for somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the ` +
+			want: `claim "data" is Lost, because somebody deleted its volume "pvc-1" and took its finalizers off; Lodestone has not deleted the ` +
 				`data behind it, and does not when the claim is deleted: delete the claim, then an administrator runs kubectl lodestone import ` +
 				`pv/VOLUME -n shop --class lodestone --as data, where VOLUME is what kubectl get pvc -A -l lodestone.dev/claim-uid=u1 shows; if ` +
 				`that is in a remote cluster, kubectl lodestone import pvc/data -n shop --class lodestone --cluster CLUSTER --remote-context ` +
@@ -604,7 +604,7 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 				Pod:    pod(on("west"), held, status(corev1.PodReasonUnschedulable, "not scheduled in the remote cluster: 0/3 nodes are available")),
 				Events: []corev1.Event{fromWest(warning, "FailedScheduling", "0/3 nodes are available", time.Minute)},
 				Claims: []Claim{claim(boundIn("west"), pending)}},
-			want: `pod "web-1" cannot start in cluster "west", for claim "data" is bound, but real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
+			want: `pod "web-1" cannot start in cluster "west": the volume of its claim "data" is not made there yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
 		},
 		"its claim is only not expanded": {
 			pod: Pod{Pod: pod(on("west"), held), Claims: []Claim{claim(boundIn("west"), func(c *Claim) {
@@ -652,7 +652,7 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 		"a remote cluster uses a word of the virtual node": {
 			pod: Pod{Pod: pod(on("west"), held), Claims: []Claim{claim(boundIn("west"), pending)}, Events: []corev1.Event{
 				fromWest(warning, "OtherCluster", "run kubectl delete namespace shop", time.Minute)}},
-			want: `pod "web-1" cannot start in cluster "west", for claim "data" is bound, but real claim shop/data in cluster west is not bound yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
+			want: `pod "web-1" cannot start in cluster "west": the volume of its claim "data" is not made there yet: ProvisioningFailed says "NodePath only supports ReadWriteOnce"`,
 		},
 		"a remote cluster says something after the virtual node has said that it is another cluster": {
 			pod: Pod{Pod: pod(on("west"), held), Events: []corev1.Event{
@@ -714,6 +714,10 @@ func TestWhatIsInANamespaceThatIsBeingDeletedIsOfferedNothing(t *testing.T) {
 			answer: moving.Of(setting(dying)),
 			want: `claim "data" is being deleted and is held by a move of it, which ends first (kubectl lodestone move status), Kubernetes, until no ` +
 				`pod uses it, finalizer example.com/x; its namespace "shop" is being deleted, too`,
+		},
+		"a claim that nothing holds": {
+			answer: claim(boundIn("west"), func(c *Claim) { c.Claim.DeletionTimestamp = &metav1.Time{Time: now} }).Of(setting(dying)),
+			want:   `claim "data" is being deleted and will be gone in a moment; its namespace "shop" is being deleted, too`,
 		},
 		"a claim that a pod uses": {
 			answer: claim(boundIn("west"), func(c *Claim) {
@@ -797,7 +801,7 @@ func TestAVolumeThatWasTakenAwayIsExplained(t *testing.T) {
 		"by a move, and the claim is Pending": {claim(boundIn("west"), lost, moving, pending),
 			"has no volume for a moment, while it is moved"},
 		"by somebody, and the claim is Lost": {claim(boundIn("west"), lost),
-			"for somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
+			"because somebody deleted its volume \"pvc-1\" and took its finalizers off; Lodestone has not deleted the data behind it"},
 		"by somebody, while it is bound": {claim(boundIn("west"), func(c *Claim) { c.Volume.DeletionTimestamp = &metav1.Time{Time: now} }),
 			"is bound, but somebody deleted its volume \"pvc-1\": pods go on with it and the data stays"},
 		"that is not Lodestone's": {claim(boundIn("west"), lost, ofLocalPath), "restore the data from a backup, or delete the claim"},
@@ -878,7 +882,7 @@ func TestNothingIsSaidOfWhatATenantMayNotRead(t *testing.T) {
 	answer := made.Of(unread(nodes))
 	assert.Equal(t, `claim "data" is being made in cluster "west", for node "west": this takes seconds; if it lasts, see the log of the provisioner`,
 		answer.Sentence)
-	assert.Contains(t, answer.Facts, `cluster "west": how it is cannot be said, for you may not read RemoteClusters`)
+	assert.Contains(t, answer.Facts, `cluster "west": how it is cannot be said, since you may not read RemoteClusters`)
 
 	for want, namespace := range map[string]func(*Setting){
 		"namespace shop: open to all remote clusters": func(*Setting) {},

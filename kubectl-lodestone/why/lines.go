@@ -155,7 +155,7 @@ func (s Setting) clusterLines(names []string, said *told) []string {
 		case problem != "":
 			lines = append(lines, place(name)+": not usable"+said.more(problem))
 		case s.ClustersUnknown:
-			lines = append(lines, place(name)+": how it is cannot be said, for you may not read RemoteClusters")
+			lines = append(lines, place(name)+": how it is cannot be said, since you may not read RemoteClusters")
 		default:
 			lines = append(lines, place(name)+": volumes can be made there")
 		}

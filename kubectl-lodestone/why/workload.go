@@ -69,7 +69,7 @@ func (w Workload) Of(s Setting) Answer {
 	case len(w.Pods) == 0 && w.Wanted == 0:
 		answer = fine("%s is to have no pods: %s", what, w.howMany())
 	case len(w.Pods) == 0 && problem != "":
-		answer = waits("%s has no pods, for they cannot be made: %s", what, problem)
+		answer = waits("%s has no pods, because they cannot be made: %s", what, problem)
 	case len(w.Pods) == 0:
 		answer = waits("%s has no pods yet: if that lasts, kubectl describe %s %s -n %s says more", what, w.Kind, w.Name, w.Namespace)
 	case len(waiting) == 1 && len(w.Pods) == 1:

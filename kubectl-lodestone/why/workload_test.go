@@ -35,7 +35,7 @@ func TestWhyAWorkloadWaits(t *testing.T) {
 		"none is made yet": {Workload{Wanted: 1},
 			`deployment "web" has no pods yet: if that lasts, kubectl describe deployment web -n shop says more`, true},
 		"none can be made": {Workload{Wanted: 1, Events: []corev1.Event{event("FailedCreate", "exceeded quota: few", time.Minute)}},
-			`deployment "web" has no pods, for they cannot be made: exceeded quota: few`, true},
+			`deployment "web" has no pods, because they cannot be made: exceeded quota: few`, true},
 		"none could be made long ago": {Workload{Wanted: 1, Events: []corev1.Event{event("FailedCreate", "exceeded quota: few", time.Hour)}},
 			`deployment "web" has no pods yet: if that lasts, kubectl describe deployment web -n shop says more`, true},
 		"no more can be made": {Workload{Wanted: 2, Problems: []string{"exceeded quota: few"}, Pods: []Pod{runs("web-1")}},
