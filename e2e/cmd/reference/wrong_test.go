@@ -186,7 +186,7 @@ func TestEachFlagOfTheProgramsIsTriedWrong(t *testing.T) {
 		for _, flag := range own(command) {
 			of := name + " --" + flag.Name
 			known[of] = true
-			assert.True(t, tried[of] != (free[of] != ""), "%s is to be tried with a value that cannot be used, or else to be free", of)
+			assert.NotEqual(t, tried[of], free[of] != "", "%s is to be tried with a value that cannot be used, or else to be free", of)
 		}
 	}
 	for of := range free {
