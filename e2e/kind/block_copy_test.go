@@ -15,7 +15,6 @@ func TestACopyOfABlockVolumeFollowsIt(t *testing.T) {
 	if !thorough() {
 		t.Skip("whole devices are read many times: set E2E_LONG")
 	}
-	t.Parallel()
 	const size, filled, changed = 512 << 20, 64 << 20, 80 * 64 << 10
 	shop := namespace(t)
 	home.apply(t, fmt.Sprintf(diskClaim, shop, "device", diskClass, "  volumeMode: Block\n"))
@@ -26,7 +25,7 @@ func TestACopyOfABlockVolumeFollowsIt(t *testing.T) {
 		shell(t, shop, "writer", "set -e; test -b /dev/disk; "+command+"; sync")
 	}
 	write("dd if=/dev/urandom of=/dev/disk bs=1M count=64 conv=notrunc 2>/dev/null")
-	succeed(t, "replicate", "device", "-n", shop, "--to", "west", "--rpo", "30s", "--wait")
+	succeed(t, "replicate", "device", "-n", shop, "--to", "west", "--rpo", "30s", "--keep", "2", "--wait")
 	awaitPaused(t, shop, "device-west")
 
 	write("for i in $(seq 0 79); do dd if=/dev/urandom of=/dev/disk bs=64k count=1 seek=$((i*100)) conv=notrunc 2>/dev/null; done")
