@@ -26,11 +26,17 @@ func TestACopyOfABlockVolumeFollowsIt(t *testing.T) {
 	}
 	write("dd if=/dev/urandom of=/dev/disk bs=1M count=64 conv=notrunc 2>/dev/null")
 	succeed(t, "replicate", "device", "-n", shop, "--to", "west", "--rpo", "30s", "--keep", "2", "--wait")
-	awaitPaused(t, shop, "device-west")
+	before := awaitPaused(t, shop, "device-west").Versions[0].Name
 
 	write("for i in $(seq 0 79); do dd if=/dev/urandom of=/dev/disk bs=64k count=1 seek=$((i*100)) conv=notrunc 2>/dev/null; done")
 	succeed(t, "replicate", "resume", "device-west", "-n", shop)
-	sent := awaitLater(t, shop, "device-west").Sent
+	var sent int64
+	eventually(t, "the next version is sealed", func(c *assert.CollectT) {
+		standby := replicaOf(t, c, shop, "device-west").Status.Standbys[0]
+		require.NotEmpty(c, standby.Versions)
+		require.NotEqual(c, before, standby.Versions[0].Name)
+		sent = standby.Sent
+	})
 	t.Logf("of %d bytes %d were changed, and %d sent", size, changed, sent)
 	assert.GreaterOrEqual(t, sent, int64(changed))
 	assert.Less(t, sent, int64(filled)/4)
