@@ -91,3 +91,25 @@ func many(claims int) status.Status {
 	}
 	return s
 }
+
+// busy is many, where each claim has a second copy, each tenth one of them late, and each hundredth claim is being moved.
+func busy(claims int) status.Status {
+	s := many(claims)
+	now := time.Now()
+	s.Moves = nil
+	for i, volume := range s.Volumes {
+		to := "west"
+		if volume.Cluster == to {
+			to = "east"
+		}
+		s.Replicas = append(s.Replicas, replica.Copy{Namespace: volume.Namespace, Name: volume.Claim + "-copy", Claim: volume.Claim,
+			Primary: volume.Cluster, Standby: to, Sealed: &metav1.Time{Time: now.Add(-6 * time.Minute)}, Version: 12, Versions: 4,
+			Healthy: i%10 != 0, Late: i%10 == 0, State: "Sealed"})
+		if i%100 == 0 {
+			s.Moves = append(s.Moves, status.Move{Namespace: volume.Namespace, Name: volume.Claim + "-move", Claims: []string{volume.Claim},
+				Source: volume.Cluster, Target: to, State: status.Going, Phase: "PreCopy", Pass: 1, Bytes: 54 << 30, BytesTotal: 112 << 30,
+				Rate: 410 << 20, Started: metav1.NewTime(now.Add(-4 * time.Minute)), Message: "the pods run on"})
+		}
+	}
+	return s
+}

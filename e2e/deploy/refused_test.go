@@ -40,6 +40,10 @@ var kinds = map[string]struct {
 		spec: `{"kubeconfigSecretRef": {"namespace": "lodestone-system", "name": "west"}}`},
 	"HomeCluster": {resource: ours("remote.lodestone.dev", "homeclusters"), cluster: true,
 		spec: `{}`},
+	"NamespaceRequest": {resource: ours("remote.lodestone.dev", "namespacerequests"),
+		spec: `{"homeNamespace": "shop"}`},
+	"NetworkLink": {resource: ours("network.lodestone.dev", "networklinks"),
+		spec: `{}`},
 	"ShadowPod": {resource: ours("remote.lodestone.dev", "shadowpods"),
 		spec: `{"home": {"cluster": "home", "namespace": "default", "name": "a", "uid": "1"}, "pod": {}}`},
 }
@@ -75,6 +79,7 @@ func clientOf(t *testing.T, kind string) dynamic.ResourceInterface {
 func TestWhatCannotWorkIsRefused(t *testing.T) {
 	apply(t, "base")
 	apply(t, "remote")
+	apply(t, "network/program/crds")
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	for kind := range kinds {
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -82,7 +87,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 			assert.NoError(c, err, kind)
 		}, waitLong, poll)
 	}
-	long := strings.Repeat("a", 254)
+	long, longer, key := strings.Repeat("a", 254), strings.Repeat("a", 1025), strings.Repeat("k", 44)
+	tried := map[string][]string{}
 	for _, row := range []struct{ kind, fields, says string }{
 		{"VolumeMove", `{"claims": []}`, "should have at least 1 items"},
 		{"VolumeMove", `{"claims": null}`, "spec.claims: Required value"},
@@ -120,6 +126,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"VolumeMove", `{"failover": {}}`, "spec.failover.replica: Required value"},
 		{"VolumeMove", `{"failover": {"replica": ""}}`, "should be at least 1 chars"},
 		{"VolumeMove", `{"failover": {"replica": "data", "fence": "Off"}}`, `supported values: "Proven", "Declared"`},
+		{"VolumeMove", `{"failover": {"replica": "data", "version": "` + long + `"}}`, "may not be more than 253"},
 		{"VolumeMove", `{"failover": {"replica": "data"}, "target": {"node": "n"}}`, "failover is to a cluster"},
 		{"VolumeMove", `{"failover": {"replica": "data"}, "into": "first"}`, "goes with neither adopt, into, className nor rootless"},
 		{"VolumeMove", `{"failover": {"replica": "data"}, "rootless": true}`, "goes with neither adopt, into, className nor rootless"},
@@ -130,6 +137,8 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"VolumeReplica", `{"standbys": null}`, "spec.standbys: Required value"},
 		{"VolumeReplica", `{"standbys": [{"cluster": "west"}, {"cluster": "east"}]}`, "a VolumeReplica has one standby"},
 		{"VolumeReplica", `{"standbys": [{"cluster": ""}]}`, "should be at least 1 chars"},
+		{"VolumeReplica", `{"standbys": [{"cluster": "west", "className": "` + long + `"}]}`, "may not be more than 253"},
+		{"VolumeReplica", `{"paused": "maybe"}`, "must be of type boolean"},
 		{"VolumeReplica", `{"rpo": "9s"}`, "of at least 10s"},
 		{"VolumeReplica", `{"rpo": "1d"}`, "rpo is a time in hours, minutes and seconds"},
 		{"VolumeReplica", `{"consistency": "Live"}`, "supported values"},
@@ -140,6 +149,9 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"VolumeReplica", `{"consistency": "Frozen", "hooks": {"freeze": [""], "thaw": ["b"]}}`, "should be at least 1 chars"},
 		{"VolumeReplica", `{"consistency": "Frozen", "hooks": {"freeze": ["a"], "thaw": ["b"], "timeout": "3m"}}`, "from 1s to 2m"},
 		{"VolumeReplica", `{"consistency": "Frozen", "hooks": {"freeze": ["a"], "thaw": ["b"], "timeout": "0s"}}`, "from 1s to 2m"},
+		{"VolumeReplica", `{"consistency": "Frozen", "hooks": {"freeze": ["a"], "thaw": ["b"], "container": "` + long + `"}}`,
+			"may not be more than 63"},
+		{"VolumeReplica", `{"versions": {"accepted": "` + long + `"}}`, "may not be more than 253"},
 		{"VolumeReplica", `{"versions": {"in": "Files", "keep": 2}}`, "supported values"},
 		{"VolumeReplica", `{"versions": {"in": "Slots"}}`, "in: Slots keeps 2 versions at most: say keep: 2"},
 		{"VolumeReplica", `{"versions": {"in": "Slots", "keep": 3}}`, "in: Slots keeps 2 versions at most: say keep: 2"},
@@ -158,6 +170,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 
 		{"RemoteCluster", `{"kubeconfigSecretRef": null}`, "spec.kubeconfigSecretRef: Required value"},
 		{"RemoteCluster", `{"kubeconfigSecretRef": {"namespace": "", "name": "west"}}`, "should be at least 1 chars"},
+		{"RemoteCluster", `{"kubeconfigSecretRef": {"namespace": "a", "name": ""}}`, "should be at least 1 chars"},
 		{"RemoteCluster", `{"podNetwork": "Bridged"}`, "supported values"},
 		{"RemoteCluster", `{"podNetwork": "Fabric"}`, "podNetwork Fabric needs podCIDRs"},
 		{"RemoteCluster", `{"podNetwork": "Fabric", "podCIDRs": ["10.0.0.0/16"], "virtualNode": "Disabled"}`, "needs Lodestone's virtual node"},
@@ -178,6 +191,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"RemoteCluster", `{"homeServer": "home:6443"}`, "homeServer is the address of home's API server"},
 		{"RemoteCluster", `{"homeServer": "http://home:6443"}`, "homeServer is the address of home's API server"},
 		{"RemoteCluster", `{"homeServer": "https://home:6443/k8s"}`, "homeServer is the address of home's API server"},
+		{"RemoteCluster", `{"namespaces": {"strategy": "Prefixed"}}`, "supported values"},
 		{"RemoteCluster", `{"virtualNode": "Maybe"}`, "supported values"},
 		{"RemoteCluster", `{"topology": {"zone": "no label"}}`, "spec.topology.zone"},
 		{"RemoteCluster", `{"topology": {"region": "` + strings.Repeat("a", 64) + `"}}`, "may not be more than 63"},
@@ -189,6 +203,17 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"offer": {"cpu": "-1"}}`, "each value of offer is a quantity of 0 or more"},
 		{"HomeCluster", `{"offer": {"cpu": "1e99999999999999999999"}}`, "spec.offer"},
 		{"HomeCluster", `{"namespaces": {"quota": {"cpu": -1}}}`, "each value of quota is a quantity of 0 or more"},
+		{"HomeCluster", `{"namespaces": {"limits": [{"type": "Container", "default": {"cpu": "much"}}]}}`, "spec.namespaces.limits[0].default"},
+		{"HomeCluster", `{"namespaces": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "much"}}]}}`,
+			"spec.namespaces.limits[0].defaultRequest"},
+		{"HomeCluster", `{"namespaces": {"limits": [{"type": "Container", "max": {"cpu": "much"}}]}}`, "spec.namespaces.limits[0].max"},
+		{"HomeCluster", `{"namespaces": {"limits": [{"type": "Container", "min": {"cpu": "much"}}]}}`, "spec.namespaces.limits[0].min"},
+		{"HomeCluster", `{"namespaces": {"limits": [{"type": "Container", "maxLimitRequestRatio": {"cpu": "much"}}]}}`, "maxLimitRequestRatio"},
+		{"HomeCluster", `{"priorityClasses": ["a", "a"]}`, "Duplicate value"},
+		{"HomeCluster", `{"serviceTypes": ["ClusterIP", "ClusterIP"]}`, "Duplicate value"},
+		{"HomeCluster", `{"storageClasses": ["a", "a"]}`, "Duplicate value"},
+		{"HomeCluster", `{"tolerations": ["a", "a"]}`, "Duplicate value"},
+		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "namespaces": ["a", "a"]}}`, "Duplicate value"},
 		{"HomeCluster", `{"namespaces": {"maximum": -1}}`, "greater than or equal to 0"},
 		// API servers before Kubernetes 1.36 do not look at the format int32, and no program could read what they stored.
 		{"HomeCluster", `{"namespaces": {"maximum": 1e12}}`, "spec.namespaces.maximum"},
@@ -198,7 +223,7 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"probes": [{"cluster": "west", "server": "192.0.2.10:6443"}]}`, "server is an address such as"},
 		{"HomeCluster", `{"probes": [{"cluster": "west", "server": "https://:6443"}]}`, "server is an address such as"},
 		{"HomeCluster", `{"probes": [{"cluster": "west", "server": "https://192.0.2.10/?a=b"}]}`, "server is an address such as"},
-		{"HomeCluster", `{"probes": [{"server": "https://192.0.2.10"}]}`, "spec.probes[0].cluster"},
+		{"HomeCluster", `{"probes": [{"cluster": null, "server": "https://192.0.2.10"}]}`, "spec.probes[0].cluster"},
 		{"HomeCluster", `{"replicas": {"minimumAge": "3 days"}}`, "spec.replicas.minimumAge"},
 		{"HomeCluster", `{"replicas": {"minimumAge": "-1h"}}`, "minimumAge is a time in hours, minutes and seconds of at most 8784h"},
 		{"HomeCluster", `{"replicas": {"minimumAge": "9000h"}}`, "minimumAge is a time in hours, minutes and seconds of at most 8784h"},
@@ -209,14 +234,49 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "directTransit": "Maybe"}}`, "supported values"},
 		{"HomeCluster", `{"network": {"podCIDRs": ["10.0.0.0/16"], "transitPodCIDRs": ["10.3.0.1/16"]}}`, "each of transitPodCIDRs is a range of addresses"},
 
+		{"NamespaceRequest", `{"homeNamespace": null}`, "spec.homeNamespace: Required value"},
+
+		{"NetworkLink", `{"podCIDRs": ["10.0.0.0/16", "10.0.0.0/16"]}`, "Duplicate value"},
+		{"NetworkLink", `{"podTranslations": [{"podCIDR": "` + long + `", "reachedAs": "100.64.0.0/16"}]}`, "may not be more than 18"},
+		{"NetworkLink", `{"podTranslations": [{"podCIDR": "10.0.0.0/16", "reachedAs": "` + long + `"}]}`, "may not be more than 18"},
+		{"NetworkLink", `{"gateways": [{"name": ""}]}`, "should be at least 1 chars"},
+		{"NetworkLink", `{"gateways": [{"name": "a", "address": "` + longer + `"}]}`, "may not be more than 263"},
+		{"NetworkLink", `{"gateways": [{"name": "a", "keys": ["k", "k"]}]}`, "Duplicate value"},
+		{"NetworkLink", `{"gateways": [{"name": "a", "mtu": 65536}]}`, "less than or equal to 65535"},
+		{"NetworkLink", `{"gateways": [{"name": "a", "wireGuard": {"publicKey": "` + key + `", "port": 65536}}]}`, "less than or equal to 65535"},
+		{"NetworkLink", `{"gateways": [{"name": "a", "wireGuard": {"publicKey": "short"}}]}`, "should be at least 44 chars"},
+		{"NetworkLink", `{"probes": ["10.0.0.1", "10.0.0.1"]}`, "Duplicate value"},
+		{"NetworkLink", `{"bandwidthLimit": "fast"}`, "spec.bandwidthLimit"},
+		{"NetworkLink", `{"carrier": "Pigeon"}`, "supported values"},
+		{"NetworkLink", `{"transit": [{"cluster": ""}]}`, "should be at least 1 chars"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "podCIDRs": ["10.0.0.0/16", "10.0.0.0/16"]}]}`, "Duplicate value"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "mtu": -1}]}`, "greater than or equal to 0"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "refused": "` + longer + `"}]}`, "may not be more than 1024"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "direct": {"lanes": -1}}]}`, "greater than or equal to 0"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "direct": {"up": -1}}]}`, "greater than or equal to 0"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "direct": {"message": "` + longer + `"}}]}`, "may not be more than 1024"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "gateways": [{"name": ""}]}]}`, "should be at least 1 chars"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "gateways": [{"name": "a", "address": "` + longer + `"}]}]}`,
+			"may not be more than 263"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "gateways": [{"name": "a", "keys": ["k", "k"]}]}]}`, "Duplicate value"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "gateways": [{"name": "a", "mtu": 65536}]}]}`, "less than or equal to 65535"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "gateways": [{"name": "a", "wireGuard": {"publicKey": "` + key + `", "port": -1}}]}]}`,
+			"greater than or equal to 0"},
+		{"NetworkLink", `{"transit": [{"cluster": "east", "gateways": [{"name": "a", "wireGuard": {"publicKey": "short"}}]}]}`,
+			"should be at least 44 chars"},
+
 		{"ShadowPod", `{"home": null}`, "spec.home: Required value"},
 	} {
 		t.Run(row.kind+" "+row.fields[:min(len(row.fields), 70)], func(t *testing.T) {
 			_, err := clientOf(t, row.kind).Create(t.Context(), objectOf(t, row.kind, "wrong", row.fields), dryRun)
 			require.True(t, apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%v", err)
 			assert.ErrorContains(t, err, row.says)
+			var fields any
+			require.NoError(t, json.Unmarshal([]byte(row.fields), &fields))
+			tried[row.kind] = append(tried[row.kind], blamed(err, given(fields, "spec"))...)
 		})
 	}
+	requireAllTried(t, tried)
 	for _, name := range []string{"home", "west.one", strings.Repeat("a", 64)} {
 		_, err := clientOf(t, "RemoteCluster").Create(t.Context(), objectOf(t, "RemoteCluster", name, `{}`), dryRun)
 		assert.True(t, apierrors.IsInvalid(err), "RemoteCluster %s: %v", name, err)

@@ -46,14 +46,7 @@ spec:
 `, shop, name, image))
 		deletePod(t, readyPod(t, shop, name))
 		replicate(t, shop, name)
-		home.kubectl(t, "patch", "volumereplica", name+"-home", "-n", shop, "--type=merge", "-p", `{"spec":{"paused":true}}`)
-		version := ""
-		eventually(t, "no version is being made", func(c *assert.CollectT) {
-			standby := replicaOf(t, c, shop, name).Status.Standbys[0]
-			require.Empty(c, standby.Point)
-			require.NotEmpty(c, standby.Versions)
-			version = standby.Versions[0].Name
-		})
+		version := awaitPaused(t, shop, name+"-home").Versions[0].Name
 
 		heal := home.fail(t, "CreateVolume", `{"delay": "2s"}`)
 		own = append(own, untilBound(t, storage, "own", "disk", corev1.TypedObjectReference{APIGroup: new("snapshot.storage.k8s.io"),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -123,7 +124,7 @@ func TestADatabaseFailsOverWhenWestIsLostAndGoesBack(t *testing.T) {
 	}
 
 	requireInSnapshot(t, shop, diverged)
-	finalize(t, shop)
+	finalize(t, shop, "pg")
 	succeed(t, "replicate", "delete", "pg", "-n", shop, "--yes")
 }
 
@@ -163,7 +164,7 @@ func TestWestReturnsAtEachStepOfAFailover(t *testing.T) {
 		require.Equal(t, lost.directory, volumeOf(t, shop, "pg").directory)
 		requireInSnapshot(t, shop, alone)
 		without = append(without, alone...)
-		finalize(t, shop)
+		finalize(t, shop, "pg")
 	}
 	for _, step := range steps[1:] {
 		assert.True(t, met[step], "west never returned in phase %s", step)
@@ -202,11 +203,11 @@ func sellsInWest(t *testing.T, shop string) *volume {
 	return found
 }
 
-// replicate has a copy of a claim of west kept at home, and waits for its second version.
-func replicate(t *testing.T, namespace, claim string) {
+// replicate has a copy of a claim of west kept at home, as more flags say, and waits for its second version.
+func replicate(t *testing.T, namespace, claim string, flags ...string) {
 	t.Helper()
 	began := time.Now()
-	succeed(t, "replicate", claim, "-n", namespace, "--to", "home", "--rpo", "30s", "--wait")
+	succeed(t, append([]string{"replicate", claim, "-n", namespace, "--to", "home", "--rpo", "30s", "--wait"}, flags...)...)
 	t.Logf("the first version was sealed after %s", time.Since(began).Round(time.Second))
 	awaitVersion(t, namespace, claim)
 }
@@ -214,19 +215,45 @@ func replicate(t *testing.T, namespace, claim string) {
 // awaitVersion waits until a version of a claim is sealed at home that is of a later moment than now.
 func awaitVersion(t *testing.T, namespace, claim string) {
 	t.Helper()
-	now := metav1.Now()
-	eventually(t, "a later version is sealed", func(c *assert.CollectT) {
-		replica := replicaOf(t, c, namespace, claim)
-		versions := replica.Status.Standbys[0].Versions
-		require.NotEmpty(c, versions)
-		assert.True(c, slices.ContainsFunc(versions, func(v v1alpha1.ReplicaVersion) bool { return now.Before(&v.Cut) }), "%+v", replica.Status)
-	})
+	awaitLater(t, namespace, claim+"-home")
 }
 
-// replicaOf reads the VolumeReplica of a claim, which has one standby.
-func replicaOf(t *testing.T, c require.TestingT, namespace, claim string) *v1alpha1.VolumeReplica {
+// awaitLater waits until a version of a VolumeReplica is sealed that is of a later moment than now, and returns what it says then.
+func awaitLater(t *testing.T, namespace, name string) v1alpha1.ReplicaStandbyStatus {
 	t.Helper()
-	replica, err := objects(t).Replicas(namespace).Get(t.Context(), claim+"-home", metav1.GetOptions{})
+	now := metav1.Now()
+	var standby v1alpha1.ReplicaStandbyStatus
+	eventually(t, "a later version is sealed", func(c *assert.CollectT) {
+		replica := replicaOf(t, c, namespace, name)
+		standby = replica.Status.Standbys[0]
+		require.NotEmpty(c, standby.Versions)
+		later := func(v v1alpha1.ReplicaVersion) bool { return now.Before(&v.Cut) }
+		assert.True(c, slices.ContainsFunc(standby.Versions, later), "%+v", replica.Status)
+	})
+	return standby
+}
+
+// awaitPaused has no new version made of a VolumeReplica, waits until none is, and returns what it says then.
+func awaitPaused(t *testing.T, namespace, name string) v1alpha1.ReplicaStandbyStatus {
+	t.Helper()
+	succeed(t, "replicate", "pause", name, "-n", namespace)
+	var standby v1alpha1.ReplicaStandbyStatus
+	eventually(t, "no version is being made", func(c *assert.CollectT) {
+		replica := replicaOf(t, c, namespace, name)
+		standby = replica.Status.Standbys[0]
+		healthy := meta.FindStatusCondition(replica.Status.Conditions, v1alpha1.ReplicaHealthy)
+		require.NotNil(c, healthy)
+		require.Equal(c, "Paused", healthy.Reason)
+		require.Empty(c, standby.Point)
+		require.NotEmpty(c, standby.Versions)
+	})
+	return standby
+}
+
+// replicaOf reads a VolumeReplica that has its standby.
+func replicaOf(t *testing.T, c require.TestingT, namespace, name string) *v1alpha1.VolumeReplica {
+	t.Helper()
+	replica, err := objects(t).Replicas(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(c, err)
 	require.Len(c, replica.Status.Standbys, 1)
 	return replica
@@ -276,12 +303,12 @@ func requireInSnapshot(t *testing.T, shop string, rows []confirmed) {
 	west.kubectl(t, "delete", "pvc", "diverged", "-n", shop)
 }
 
-// finalize gives up what a failover of claim pg has left in west.
-func finalize(t *testing.T, shop string) {
+// finalize gives up what a failover of a claim has left in west.
+func finalize(t *testing.T, namespace, claim string) {
 	t.Helper()
-	succeed(t, "move", "finalize", "pg", "-n", shop)
+	succeed(t, "move", "finalize", claim, "-n", namespace)
 	eventually(t, "the snapshot in west goes", func(c *assert.CollectT) {
-		assert.Empty(c, west.kubectl(t, "get", "volumesnapshots", "-n", shop, "-l", "lodestone.dev/move", "-o", "name"))
+		assert.Empty(c, west.kubectl(t, "get", "volumesnapshots", "-n", namespace, "-l", "lodestone.dev/move", "-o", "name"))
 	})
 }
 

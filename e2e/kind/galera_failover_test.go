@@ -2,6 +2,7 @@ package kind
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -68,6 +69,7 @@ func TestAReplicaOfGaleraFailsOverAndGoesBack(t *testing.T) {
 	during(t, shop, "West is lost: its replica fails over to home.", func() {
 		unpause = loseWest(t)
 		awaitRows(t, shop, 20)
+		tellAge(t, shop, claim)
 		began := time.Now()
 		succeed(t, "failover", claim, "-n", shop, "--fence", "Declared", "--yes")
 		db.requireTogether(t)
@@ -95,4 +97,22 @@ func TestAReplicaOfGaleraFailsOverAndGoesBack(t *testing.T) {
 	succeed(t, "move", "finalize", claim, "-n", shop)
 	succeed(t, "replicate", "delete", claim, "-n", shop, "--yes")
 	assert.Equal(t, corev1.ClaimBound, claimOf(t, shop, claim).Status.Phase)
+}
+
+// tellAge logs how much older the newest version of a claim is than the last row that was confirmed, and how many rows it lacks.
+func tellAge(t *testing.T, namespace, claim string) {
+	t.Helper()
+	sealed := replicaOf(t, t, namespace, claim+"-home").Status.Standbys[0].Sealed
+	require.NotNil(t, sealed)
+	// Rows are noted by the time since the customer's machine was started.
+	var up float64
+	var now int64
+	_, err := fmt.Sscan(shell(t, namespace, "customer", "read -r up idle </proc/uptime; echo $up $(date +%s)"), &up, &now)
+	require.NoError(t, err)
+	cut := up - float64(now-sealed.Unix())
+	rows := confirmedRows(t, namespace)
+	behind := slices.IndexFunc(rows, func(c confirmed) bool { return c.at > cut })
+	require.Positive(t, behind)
+	t.Logf("the newest version is %.0f s older than the last row that was confirmed, and lacks about %d of %d rows, which the others have",
+		rows[len(rows)-1].at-cut, len(rows)-behind, len(rows))
 }

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
@@ -90,8 +92,10 @@ func besideARestart(t *testing.T, volume string, db keepers, unattached float64)
 		return db.gapBefore(t, starts)
 	}
 	restart := func() { home.kubectl(t, "rollout", "restart", "statefulset", db.name, "-n", db.namespace) }
+	var phases []measure.Result
 	moveTo := func(cluster string) float64 {
-		requireMoved(t, move(t, db.namespace, db.claim(0), cluster))
+		done := requireMoved(t, move(t, db.namespace, db.claim(0), cluster))
+		phases = append(phases, phaseFigures(t, volume, done)...)
 		starts++
 		return db.gapBefore(t, starts)
 	}
@@ -103,13 +107,27 @@ func besideARestart(t *testing.T, volume string, db keepers, unattached float64)
 	plainWest := after(restart)
 	toHome := moveTo(keys.Home)
 	away := "writer to " + volume + " away for "
-	return []measure.Result{
+	return append(phases,
 		measure.Figure(away+"a plain restart at home", plainHome, "s"),
 		measure.Figure(away+"a plain restart in west", plainWest, "s"),
 		measure.Figure(away+"detaching and attaching at home, beyond that", detaching, "s"),
 		measure.AtMost(away+"a move to west", toWest, plainWest+detaching+3, "s"),
 		measure.AtMost(away+"a move to home", toHome, plainHome+3, "s"),
-	}, plainHome
+	), plainHome
+}
+
+// phaseFigures are the phases that wait for storage and for Kubernetes: how long a move was in each of them.
+func phaseFigures(t *testing.T, volume string, done *v1alpha1.VolumeMove) (found []measure.Result) {
+	t.Helper()
+	began := done.Status.Phases
+	for i := range began[:len(began)-1] {
+		if phase := began[i].Phase; phase == v1alpha1.MoveProvision || phase == v1alpha1.MoveCommit {
+			found = append(found, measure.Figure(fmt.Sprintf("move of %s to %s in %s for", volume, done.Status.Target.Cluster, phase),
+				began[i+1].Since.Sub(began[i].Since.Time).Seconds(), "s"))
+		}
+	}
+	require.Len(t, found, 2)
+	return found
 }
 
 // restartDetached restarts the keeper, and has its volume detached between.

@@ -149,7 +149,7 @@ func reaches(t *testing.T, made *v1alpha1.VolumeMove, phases ...v1alpha1.MovePha
 	return now
 }
 
-// requireMoved waits until a move is done.
+// requireMoved waits until a move is done, and checks that Kubernetes has not said meanwhile that the claim's data is lost.
 func requireMoved(t *testing.T, made *v1alpha1.VolumeMove) *v1alpha1.VolumeMove {
 	t.Helper()
 	done := reaches(t, made)
@@ -159,8 +159,19 @@ func requireMoved(t *testing.T, made *v1alpha1.VolumeMove) *v1alpha1.VolumeMove 
 	assert.Equal(t, done.Status.Claims[0].SourceRoot, done.Status.Claims[0].TargetRoot)
 	require.NotNil(t, done.Status.Downtime)
 	t.Logf("to %s: pods could not use the claim for %s: %s", done.Status.Target.Cluster, done.Status.Downtime.Duration, spans(done))
+	requireNoAlarm(t, made.Namespace, made.Spec.Claims[0])
 	t.Logf("its data travelled %s %+v %s", done.Status.Claims[0].Transport, done.Status.Claims[0].Legs, done.Status.Claims[0].TransportMessage)
 	return done
+}
+
+// requireNoAlarm checks that no event of a claim says that its data is lost, as of a claim whose volume is seen to be gone.
+func requireNoAlarm(t *testing.T, namespace, claim string) {
+	t.Helper()
+	events := must.List(t, home.client.CoreV1().Events(namespace), metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=PersistentVolumeClaim,reason=ClaimLost,involvedObject.name=" + claim})
+	for _, event := range events.Items {
+		assert.Fail(t, "an alarm for nothing", "claim %s: %s: %s", claim, event.Reason, event.Message)
+	}
 }
 
 // requireRefused waits until a move has come to nothing, and returns why.

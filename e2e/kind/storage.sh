@@ -48,8 +48,9 @@ if [[ $(docker exec "$node" cat /opt/lodestone/installed 2>/dev/null) != "$want"
     --enable-capacity --capacity-ownerref-level=-1 --capacity-poll-interval=5s
   unit csi-attacher lodestone-disk.service csi-attacher "${sidecar[@]}"
   unit csi-resizer lodestone-disk.service csi-resizer "${sidecar[@]}"
-  unit csi-snapshotter lodestone-disk.service csi-snapshotter "${sidecar[@]}"
-  unit snapshot-controller containerd.service snapshot-controller --kubeconfig=/etc/kubernetes/admin.conf
+  groups=--feature-gates=CSIVolumeGroupSnapshot=true
+  unit csi-snapshotter lodestone-disk.service csi-snapshotter "${sidecar[@]}" "$groups"
+  unit snapshot-controller containerd.service snapshot-controller --kubeconfig=/etc/kubernetes/admin.conf "$groups"
   "${kubectl[@]}" apply --server-side -k "$programs/crd" >"$KIND_CACHE/log/storage-$cluster.log"
   # What it says of attachments cannot be changed.
   "${kubectl[@]}" delete csidriver "$name" --ignore-not-found >>"$KIND_CACHE/log/storage-$cluster.log"
@@ -58,8 +59,8 @@ if [[ $(docker exec "$node" cat /opt/lodestone/installed 2>/dev/null) != "$want"
   docker exec "$node" sh -c "echo $want >/opt/lodestone/installed"
 fi
 
-for resource in volumesnapshots volumesnapshotcontents volumesnapshotclasses; do
-  "${kubectl[@]}" wait --for=condition=Established "crd/$resource.snapshot.storage.k8s.io" --timeout=30s >>"$KIND_CACHE/log/storage-$cluster.log"
+for resource in volumesnapshots.snapshot volumesnapshotcontents.snapshot volumesnapshotclasses.snapshot volumegroupsnapshotclasses.groupsnapshot; do
+  "${kubectl[@]}" wait --for=condition=Established "crd/$resource.storage.k8s.io" --timeout=30s >>"$KIND_CACHE/log/storage-$cluster.log"
 done
 # ext4 grows while it is mounted only where there is CAP_SYS_RESOURCE; the stock
 # node image has no xfs.
@@ -82,6 +83,12 @@ parameters: {csi.storage.k8s.io/fstype: $type}
 apiVersion: snapshot.storage.k8s.io/v1
 kind: VolumeSnapshotClass
 metadata: {name: disk, annotations: {snapshot.storage.kubernetes.io/is-default-class: "true"}}
+driver: $name
+deletionPolicy: Delete
+---
+apiVersion: groupsnapshot.storage.k8s.io/v1beta2
+kind: VolumeGroupSnapshotClass
+metadata: {name: disk}
 driver: $name
 deletionPolicy: Delete
 Y

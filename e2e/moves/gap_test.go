@@ -62,7 +62,8 @@ func watchGap(t *testing.T, namespace, claim string) *gap {
 	return g
 }
 
-// report prints how long the claim was locked after the last pod that used it was gone: all of it is the move's own.
+// report prints how long the claim was locked after the last pod that used it was gone: all of it is the move's own. It fails for no
+// time; that no step waits long meanwhile is tested where steps are decided, TestWhilePodsStandStillNoStepWaitsLong.
 func (g *gap) report(t *testing.T, done *v1alpha1.VolumeMove) {
 	t.Helper()
 	g.mu.Lock()

@@ -5,15 +5,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cmd"
+	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
+	"github.com/lodestone-storage/lodestone/pkg/clients"
 )
 
 // completed returns what the plugin offers a shell for a command line, without descriptions.
@@ -32,63 +39,78 @@ func completed(t *testing.T, line string) []string {
 
 // offers are command lines, and what a shell is to offer for the last word.
 var offers = map[string]string{
-	"move -n {ns} ":                        "data wal pvc statefulset deployment pod",
-	"move -n {ns} data ":                   "wal",
-	"move -n {ns} pvc ":                    "data wal",
-	"move -n {ns} pvc/":                    "pvc/data pvc/wal",
-	"move -n {ns} pod/":                    "pod/web",
-	"move data --target-cluster ":          "home west",
-	"move data --target-node ":             "west",
-	"move data --class ":                   "home-now home-wait west-now west-wait",
-	"move data --verify ":                  "Quick Full",
-	"move data -o ":                        "json yaml name",
-	"move status -n {ns} ":                 "data {move}",
-	"move abort -n {ns} ":                  "data {move}",
-	"move abort -n {ns} pvc ":              "data wal",
-	"move abort -n {ns} volumemove/":       "volumemove/{move}",
-	"move finalize -n {ns} ":               "data {move}",
-	"move rollback -n {ns} ":               "data {move}",
-	"move give-up -n {ns} ":                "data {move}",
-	"status ":                              "west remotecluster",
-	"status -n ":                           "{ns} default",
-	"status -o ":                           "wide json yaml name",
-	"status --context ":                    "home west",
-	"status --cluster ":                    "home west",
-	"status --lodestone-namespace ":        "lodestone-system",
-	"why ":                                 "pod pvc namespace deployment statefulset replicaset daemonset job",
-	"why -n {ns} pod/":                     "pod/web",
-	"why -n {ns} pvc ":                     "data wal",
-	"why namespace ":                       "{ns}",
-	"unpeer ":                              "west",
-	"unpeer west --remote-context ":        "home west",
-	"confirm ":                             "west",
-	"peer --name ":                         "west",
-	"peer --remote-context ":               "home west",
-	"peer --dry-run ":                      "none client",
-	"import -n {ns} pvc/":                  "pvc/data pvc/wal",
-	"import pvc/data --class ":             "lodestone",
-	"import pvc/data --cluster ":           "west",
-	"lose -n {ns} pvc ":                    "data wal",
-	"lose -n {ns} ":                        "pvc pv",
-	"import -n {ns} ":                      "pvc pv",
-	"network status ":                      "west",
-	"network test ":                        "west",
-	"network test west --to ":              "home west",
-	"why -n {ns} daemonset ":               "logs",
-	"install --scheduler ":                 "extender second",
-	"install --certificates ":              "job cert-manager",
-	"choose -n {ns} ":                      "data wal",
-	"release -n {ns} ":                     "web",
-	"rebind --context west ":               "{ns} namespace",
-	"rebind --context west namespace/{ns}": "namespace/{ns}",
-	"daemonsets ":                          "{ns}/logs",
-	"completion ":                          "bash fish powershell zsh",
-	"help move ":                           "abort finalize",
+	"move -n {ns} ":                           "data wal pvc statefulset deployment pod",
+	"move -n {ns} data ":                      "wal",
+	"move -n {ns} pvc ":                       "data wal",
+	"move -n {ns} pvc/":                       "pvc/data pvc/wal",
+	"move -n {ns} pod/":                       "pod/web",
+	"move data --target-cluster ":             "home west",
+	"move data --target-node ":                "west",
+	"move data --class ":                      "home-now home-wait west-now west-wait",
+	"move data --verify ":                     "Quick Full",
+	"move data -o ":                           "json yaml name",
+	"move status -n {ns} ":                    "data {move}",
+	"move abort -n {ns} ":                     "data {move}",
+	"move abort -n {ns} pvc ":                 "data wal",
+	"move abort -n {ns} volumemove/":          "volumemove/{move}",
+	"move finalize -n {ns} ":                  "data {move}",
+	"move rollback -n {ns} ":                  "data {move}",
+	"move give-up -n {ns} ":                   "data {move}",
+	"replicate -n {ns} ":                      "data wal pvc statefulset deployment pod",
+	"replicate -n {ns} pod/":                  "pod/web",
+	"replicate data --to ":                    "home west",
+	"replicate status -n {ns} ":               "wal spare",
+	"replicate pause -n {ns} ":                "wal spare",
+	"replicate resume -n {ns} ":               "wal spare",
+	"replicate accept -n {ns} ":               "wal spare",
+	"replicate delete -n {ns} pvc ":           "data wal",
+	"replicate delete -n {ns} volumereplica/": "volumereplica/spare",
+	"failover -n {ns} ":                       "data wal pvc statefulset deployment pod",
+	"failover data --fence ":                  "Proven Declared",
+	"failback -n {ns} ":                       "data {move}",
+	"adopt --context west ":                   "{home}",
+	"status ":                                 "west remotecluster",
+	"status -n ":                              "{ns} default",
+	"status -o ":                              "wide json yaml name",
+	"status --context ":                       "home west",
+	"status --cluster ":                       "home west",
+	"status --lodestone-namespace ":           "lodestone-system",
+	"why ":                                    "pod pvc namespace deployment statefulset replicaset daemonset job",
+	"why -n {ns} pod/":                        "pod/web",
+	"why -n {ns} pvc ":                        "data wal",
+	"why namespace ":                          "{ns}",
+	"unpeer ":                                 "west",
+	"unpeer west --remote-context ":           "home west",
+	"confirm ":                                "west",
+	"peer --name ":                            "west",
+	"peer --remote-context ":                  "home west",
+	"peer --dry-run ":                         "none client",
+	"import -n {ns} pvc/":                     "pvc/data pvc/wal",
+	"import pvc/data --class ":                "lodestone",
+	"import pvc/data --cluster ":              "west",
+	"lose -n {ns} pvc ":                       "data wal",
+	"lose -n {ns} ":                           "pvc pv",
+	"import -n {ns} ":                         "pvc pv",
+	"network status ":                         "west",
+	"network test ":                           "west",
+	"network test west --to ":                 "home west",
+	"why -n {ns} daemonset ":                  "logs",
+	"install --scheduler ":                    "extender second",
+	"install --certificates ":                 "job cert-manager",
+	"choose -n {ns} ":                         "data wal",
+	"release -n {ns} ":                        "web",
+	"rebind --context west ":                  "{ns} namespace",
+	"rebind --context west namespace/{ns}":    "namespace/{ns}",
+	"daemonsets ":                             "{ns}/logs",
+	"completion ":                             "bash fish powershell zsh",
+	"help move ":                              "abort finalize",
 }
 
 func TestTheShellIsOfferedWhatIsThere(t *testing.T) {
 	namespace, move := completable(t)
-	names := strings.NewReplacer("{ns}", namespace, "{move}", move)
+	id, err := bed.HomeID(t.Context())
+	require.NoError(t, err)
+	names := strings.NewReplacer("{ns}", namespace, "{move}", move, "{home}", id)
 	for line, words := range offers {
 		t.Run(line, func(t *testing.T) {
 			assert.Subset(t, completed(t, names.Replace(line)), strings.Fields(names.Replace(words)))
@@ -97,15 +119,42 @@ func TestTheShellIsOfferedWhatIsThere(t *testing.T) {
 	assert.NotContains(t, completed(t, "move -n "+namespace+" data "), "data", "it is named already")
 	assert.Empty(t, completed(t, "unpeer west "), "it takes one")
 	assert.Empty(t, completed(t, "move data --bandwidth-limit "), "no files are offered where none is to be named")
+	requireAllOffered(t)
 	shellsComplete(t, names)
 }
 
-// completable is a shop with a move of claim data and a DaemonSet.
+// requireAllOffered checks that there is a line for each command that has names to offer.
+func requireAllOffered(t *testing.T) {
+	t.Helper()
+	root := cmd.New(genericiooptions.NewTestIOStreamsDiscard())
+	tried := map[*cobra.Command]bool{}
+	for line := range offers {
+		command, _, err := root.Find(strings.Fields(line))
+		require.NoError(t, err, line)
+		tried[command] = true
+	}
+	nothing := reflect.ValueOf(cobra.NoFileCompletions).Pointer()
+	var each func(*cobra.Command)
+	each = func(command *cobra.Command) {
+		offersNames := command.ValidArgsFunction != nil && reflect.ValueOf(command.ValidArgsFunction).Pointer() != nothing
+		assert.True(t, tried[command] || !offersNames && command.ValidArgs == nil, "no line tries %s", command.CommandPath())
+		for _, inner := range command.Commands() {
+			each(inner)
+		}
+	}
+	each(root)
+}
+
+// completable is a shop with a move of claim data, a second copy of claim wal and a DaemonSet.
 func completable(t *testing.T) (namespace, move string) {
 	t.Helper()
 	namespace = shop(t)
 	sets := bed.Home.Client().AppsV1().DaemonSets(namespace)
 	must.Create(t, sets, fabric.NewDaemonSet(namespace, "logs"))
+	objects, err := clients.NewVolumeMoveClient(bed.Home.AdminConfig())
+	require.NoError(t, err)
+	must.Create(t, objects.Replicas(namespace), &v1alpha1.VolumeReplica{ObjectMeta: metav1.ObjectMeta{Name: "spare"},
+		Spec: v1alpha1.VolumeReplicaSpec{Claims: []string{"wal"}, Standbys: []v1alpha1.ReplicaStandby{{Cluster: "west"}}}})
 	out := lodestone(t, "move", "data", "-n", namespace, "--target-cluster", "west", "--detach", "-o", "name").ends(t, done).out
 	return namespace, strings.TrimSpace(strings.TrimPrefix(out, "volumemove.lodestone.dev/"))
 }

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -177,6 +178,36 @@ func TestWhySaysOfAPodWhatWestSaysOfItsClaim(t *testing.T) {
 	must.Kubectl(t, bed.Home, "", "delete", "pvc", "data", "-n", namespace)
 }
 
+// TestWhySaysWhatTheProvisionerOfOthersSays has a class of home that is not Lodestone's, whose provisioner makes no volume.
+func TestWhySaysWhatTheProvisionerOfOthersSays(t *testing.T) {
+	namespace := testbed.Namespace(t, bed.Home)
+	name := "foreign-" + namespace
+	classes := bed.Home.Client().StorageV1().StorageClasses()
+	must.Create(t, classes, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "nothing.example.com",
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
+	t.Cleanup(func() { _ = classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	of := fmt.Sprintf(`for claim "data" is of storage class %q, whose provisioner is "nothing.example.com" and not Lodestone: `, name)
+	claim := must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", name))
+
+	// As kube-scheduler does from Kubernetes 1.35 on, before it has the claim say the node.
+	chosen := fabric.NewPod(namespace, "chosen", "data")
+	chosen.Spec.SchedulerName = "none"
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), chosen)
+	must.Kubectl(t, bed.Home, "", "patch", "pod", "chosen", "-n", namespace, "--subresource=status", "--type=merge", "-p",
+		`{"status": {"nominatedNodeName": "home-1"}}`)
+	says(t, `pod "chosen" is to run on node "home-1", which the scheduler has chosen: it waits until its volumes are made`, "pod", "chosen",
+		"-n", namespace)
+
+	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.AtHome(fabric.NewPod(namespace, "web", "data")))
+	says(t, `pod "web" has no node yet, `+of+`that one makes its volume for node "home-`, "pod", "web", "-n", namespace)
+
+	toldIn(t, bed.Home, "PersistentVolumeClaim", claim, "ProvisioningFailed", "the array has no room")
+	for _, pod := range []string{"chosen", "web"} {
+		says(t, fmt.Sprintf("pod %q has no node yet, ", pod)+of+"the array has no room", "pod", pod, "-n", namespace)
+	}
+	says(t, "and not Lodestone: the array has no room", "pvc", "data", "-n", namespace)
+}
+
 // classThatMakesNothing makes a virtual class for west alone, and the real class there, by one name.
 func classThatMakesNothing(t *testing.T, name string) {
 	t.Helper()
@@ -196,11 +227,17 @@ func classThatMakesNothing(t *testing.T, name string) {
 // told records a Warning about an object of west there.
 func told(t *testing.T, kind string, about metav1.Object, reason, message string) {
 	t.Helper()
-	must.Create(t, bed.West.Client().CoreV1().Events(about.GetNamespace()), &corev1.Event{
+	toldIn(t, bed.West, kind, about, reason, message)
+}
+
+// toldIn is told for an object of a cluster.
+func toldIn(t *testing.T, cluster *testbed.Cluster, kind string, about metav1.Object, reason, message string) {
+	t.Helper()
+	must.Create(t, cluster.Client().CoreV1().Events(about.GetNamespace()), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: about.GetName() + "."},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: about.GetNamespace(), Name: about.GetName(),
 			UID: about.GetUID()},
-		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "west"},
+		Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: 1, Source: corev1.EventSource{Component: "test"},
 		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
 	})
 }

@@ -156,7 +156,7 @@ func (b *bench) singles(ctx context.Context, n int) ([]measure.Result, error) {
 	}
 	return []measure.Result{
 		measure.Figure("one claim, real class alone", milliseconds(measure.Median(took[0])), "ms"),
-		measure.AtMost("one claim, local route", measure.MedianRatio(took[1], took[0]), 2.5, "x real class alone"),
+		measure.AtMost("one claim, local route", measure.MedianRatio(took[1], took[0]), 1.5, "x real class alone"),
 		measure.AtMost("one claim, remote route, Immediate class", measure.MedianRatio(took[2], took[0]), 4, "x real class alone"),
 	}, nil
 }
@@ -199,7 +199,7 @@ func budget(n int) float64 {
 	if n > 1000 {
 		return 2.3
 	}
-	return 1.7
+	return 1.6
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

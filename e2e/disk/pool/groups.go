@@ -65,32 +65,32 @@ func (p *Pool) SnapGroup(name string, volumeIDs []string) (id string, taken []Sn
 	return id, p.group(id), nil
 }
 
-// freeze locks the folders of volumes until thaw is called, as a file system is frozen: programs that lock the folder (flock) while they
-// write wait, so that copies of all folders are of one moment.
+// freeze locks the folders of volumes, or their images where there are no folders, until thaw is called, as a file system is frozen:
+// programs that lock the same (flock) while they write wait, so that all copies are of one moment.
 func (p *Pool) freeze(volumes []string) (thaw func(), err error) {
 	var locked []*os.File
 	thaw = func() {
-		for _, folder := range locked {
-			_ = folder.Close()
+		for _, file := range locked {
+			_ = file.Close()
 		}
-	}
-	if p.Folders == "" {
-		return thaw, nil
 	}
 	for _, volume := range volumes {
-		at := filepath.Join(p.Folders, volume)
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			thaw()
-			return nil, fmt.Errorf("make folder %s: %w", at, err)
+		at := p.Image(volume)
+		if p.Folders != "" {
+			at = filepath.Join(p.Folders, volume)
+			if err := os.MkdirAll(at, 0o755); err != nil {
+				thaw()
+				return nil, fmt.Errorf("make folder %s: %w", at, err)
+			}
 		}
-		folder, err := os.Open(at)
+		file, err := os.Open(at)
 		if err == nil {
-			locked = append(locked, folder)
-			err = syscall.Flock(int(folder.Fd()), syscall.LOCK_EX)
+			locked = append(locked, file)
+			err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
 		}
 		if err != nil {
 			thaw()
-			return nil, fmt.Errorf("lock folder %s: %w", at, err)
+			return nil, fmt.Errorf("lock %s: %w", at, err)
 		}
 	}
 	return thaw, nil

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -218,4 +219,27 @@ func TestAKilledGroupIsTakenAgainAsAWhole(t *testing.T) {
 	require.Len(t, whole, 2)
 	assert.Equal(t, whole[0].Created, whole[1].Created)
 	assert.NotEqual(t, taken[0].Created, whole[0].Created)
+}
+
+// TestAGroupWaitsForWritersThatLockTheImages: what a writer writes under its lock is in the snapshot.
+func TestAGroupWaitsForWritersThatLockTheImages(t *testing.T) {
+	p := open(t, t.TempDir())
+	for _, name := range []string{"a", "b"} {
+		_, err := p.Make(Order{Name: name, Bytes: 10 * Mebibyte})
+		require.NoError(t, err)
+	}
+	image, err := os.Open(p.Image("vol-b"))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(image.Fd()), syscall.LOCK_SH))
+	taken := make(chan error)
+	go func() {
+		_, _, err := p.SnapGroup("g", []string{"vol-a", "vol-b"})
+		taken <- err
+	}()
+	put(t, p, "vol-b", "late")
+	require.NoError(t, image.Close())
+	require.NoError(t, <-taken)
+	_, err = p.Make(Order{Name: "copy", Bytes: 10 * Mebibyte, FromSnapshot: "snap-g.vol-b"})
+	require.NoError(t, err)
+	assert.Equal(t, "late", get(t, p, "vol-copy", 4))
 }

@@ -647,10 +647,14 @@ function replicaTag(replica) {
   return tag;
 }
 
+// Formats are kept: to make one takes longer than to draw a row.
+const timeOfDay = new Intl.DateTimeFormat("en", { hour12: false, hour: "2-digit", minute: "2-digit" });
+const dayOfYear = new Intl.DateTimeFormat("en", { month: "short", day: "numeric" });
+
 // moment writes a time of today as a time of day, and others with their day.
 function moment(time) {
-  const at = new Date(time), clock = at.toLocaleTimeString("en", { hour12: false, hour: "2-digit", minute: "2-digit" });
-  return at.toDateString() === new Date().toDateString() ? clock : `${at.toLocaleDateString("en", { month: "short", day: "numeric" })}, ${clock}`;
+  const at = new Date(time), clock = timeOfDay.format(at);
+  return at.toDateString() === new Date().toDateString() ? clock : `${dayOfYear.format(at)}, ${clock}`;
 }
 
 function phaseText(value) {

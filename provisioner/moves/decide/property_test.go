@@ -96,6 +96,29 @@ func TestAMoveGoesThroughItsPhases(t *testing.T) {
 	require.Equal(t, record.Target, w.claims[0].current(0))
 }
 
+// TestWhilePodsStandStillNoStepWaitsLong: a stop is short only if each wait in it looks again at once, and none is for the interval at
+// which a mover is asked otherwise, or longer.
+func TestWhilePodsStandStillNoStepWaitsLong(t *testing.T) {
+	waited := map[v1alpha1.MovePhase]int{}
+	for seed := range uint64(60) {
+		w := newWorld(t, seed, 1+int(seed%3))
+		w.calm, w.within = true, seed%4 == 3
+		w.run(func() {
+			o := w.observe()
+			if r := o.Record; r == nil || r.Down.IsZero() || !r.Up.IsZero() || o.Now.Sub(r.Down) > time.Minute {
+				return
+			}
+			if step := decide.Next(o); step.Action == nil {
+				waited[o.Record.Phase]++
+				require.LessOrEqual(t, step.After, steps.Often, "in %s: %s", o.Record.Phase, step.Say)
+			}
+		})
+	}
+	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveQuiesce, v1alpha1.MoveFinalSync, v1alpha1.MoveVerifying, v1alpha1.MoveCommit} {
+		require.Positive(t, waited[phase], "nothing was waited for in %s: %v", phase, waited)
+	}
+}
+
 // walk runs a move with users who change their mind, and what else happens in each turn.
 func (w *world) walk(also ...func()) v1alpha1.MovePhase {
 	abortAt := 20 + w.r.IntN(300)

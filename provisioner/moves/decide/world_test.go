@@ -591,6 +591,8 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 	w.must(!d.released || task.Kind == moverapi.Release || w.decoded().Phase == v1alpha1.MoveRollBack, "a task for a target that was let go")
 	task.State = moverapi.Done
 	switch task.Kind {
+	case moverapi.Fingerprint:
+		w.must(false, "no move asks for fingerprints")
 	case moverapi.Prepare:
 		task.Prepared = &moverapi.Prepared{Bytes: 1, Source: sourceOf(i)}
 	case moverapi.Pass:
