@@ -37,7 +37,8 @@ the gateways there. Only pods that are named are reached, and reach anybody.`,
 	cmd.AddCommand(command.Complete(probe, probing.Logs, probing.validate, probing.run))
 
 	passing := newHomeAPIOptions()
-	pass := &cobra.Command{Use: "home-api", Short: "Pass connections of a namespace's pods, which may run in other clusters, on to the API server"}
+	pass := &cobra.Command{Use: "home-api", Short: "Pass connections of a namespace's pods, which may run in other clusters, on to the API " +
+		"server"}
 	passing.addFlags(pass.Flags())
 	cmd.AddCommand(command.Complete(pass, passing.Logs, passing.validate, passing.run))
 

@@ -161,7 +161,8 @@ func TestWhichPodsAreConnected(t *testing.T) {
 	}{
 		"one that runs":           {pods: []corev1.Pod{pod(func(*corev1.Pod) {})}, allowed: true},
 		"nobody has that address": {},
-		"one that has ended, and its address is another's by now": {pods: []corev1.Pod{pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
+		"one that has ended, and its address is another's by now": {pods: []corev1.Pod{
+			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }),
 			pod(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}},
 		"one with the address of its node": {pods: []corev1.Pod{pod(func(p *corev1.Pod) { p.Spec.HostNetwork = true })}},
 		"one that is ending": {pods: []corev1.Pod{pod(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} })},
