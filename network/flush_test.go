@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
 
 // TestNobodyElseIsReachedAfterPacketFiltersAreFlushed has somebody flush all packet filters of home again and again, while a gateway of
@@ -28,10 +29,8 @@ func TestNobodyElseIsReachedAfterPacketFiltersAreFlushed(t *testing.T) {
 			await6(t, l)
 			node, at, hostile := l.Home.Nodes[0], l.Home.Nodes[1], l.West.Nodes[1]
 			require.NoError(t, hostile.Address4("lo", "10.2.1.77/32", "10.9.9.9/32", "fd00:10:2:1::77/128"))
-			nodes := append([]netip.Prefix{netip.PrefixFrom(node.Address, 32), netip.PrefixFrom(at.Address, 32)},
-				netip.MustParsePrefix("fd00:30:1::/48"))
-			told := l.Site(l.West) // as far as west has a say, nodes are pods
-			told.Remotes[0].Ranges = append(told.Remotes[0].Ranges, nodes...)
+			told := l.Site(l.West) // as far as west has a say, this node is a pod
+			told.Remotes[0].Ranges = append(told.Remotes[0].Ranges, netip.PrefixFrom(node.Address, 32), netip.MustParsePrefix("fd00:30:1::/48"))
 			require.NoError(t, l.Tell(l.West, told))
 			awaitRange(t, l.West, "fd00:30:1::/48", true)
 			if wireGuard {
@@ -45,11 +44,22 @@ func TestNobodyElseIsReachedAfterPacketFiltersAreFlushed(t *testing.T) {
 			for _, n := range []*netlab.Node{node, at} {
 				listen("a pod that is not named", n.Pods[1].Namespace, n.Pods[1].Address)
 				listen("a pod that is not named", n.Pods[1].Namespace, n.Pods[1].Address6)
-				listen("a node", n.Namespace, n.Address)
 				listen("a node, by the address that it has for its pods", n.Namespace, n.Range.Addr().Next())
 				listen("a node, by IPv6", n.Namespace, n.Range6.Addr().Next())
 			}
-			strange := hear(t, "a pod that is named", inside.Namespace, inside.Address)
+			listen("a node", node.Namespace, node.Address)
+			var everybody []hearing
+			for _, n := range l.Home.Nodes[1:] {
+				everybody = append(everybody, hear(t, "a gateway, as one of all", n.Namespace, netip.IPv4Unspecified()),
+					hear(t, "a gateway, as one of all", n.Namespace, netip.IPv6Unspecified()))
+			}
+			toAll := []netip.Addr{netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("224.0.0.1"), netip.MustParseAddr("ff02::1"),
+				netip.MustParseAddr("ff05::2")}
+			device := plan.Device("home")
+			if wireGuard {
+				device = plan.WireGuardDevice("home")
+			}
+			named := hear(t, "a pod that is named", inside.Namespace, inside.Address)
 			sends := func() {
 				for _, h := range all {
 					source := "10.2.1.77:1"
@@ -59,6 +69,13 @@ func TestNobodyElseIsReachedAfterPacketFiltersAreFlushed(t *testing.T) {
 					say(t, hostile.Namespace, source, "x", h.at.Addr())
 				}
 				say(t, hostile.Namespace, "10.9.9.9:1", "under another address", inside.Address)
+				for _, to := range toAll {
+					source := "10.2.1.77"
+					if to.Is6() {
+						source = "fd00:10:2:1::77"
+					}
+					require.NoError(t, hostile.Inject(device, datagram(source, to, "to all, "+to.String(), nil)))
+				}
 			}
 			flush := func() {
 				for _, n := range l.Home.Nodes {
@@ -74,12 +91,21 @@ func TestNobodyElseIsReachedAfterPacketFiltersAreFlushed(t *testing.T) {
 			}
 			killed := append([]*netlab.Node{hostile}, l.Home.Nodes...)
 			if wireGuard { // nobody is there to put filters back, and what the gateway sends goes on by WireGuard
+				awaitWireGuard(t, l, true)
 				for _, n := range killed {
 					n.Kill()
 				}
+				require.NoError(t, hostile.Widen(device, toAll...))
 				flush()
 			}
-			for _, h := range append(all, strange) {
+			var said []string
+			require.Eventually(t, func() bool {
+				say(t, hostile.Namespace, "10.2.1.77:1", "right", inside.Address)
+				said = append(said, named.heard(t)...)
+				return slices.Contains(said, "right")
+			}, patience, time.Millisecond, "what was sent was right: who is named hears it, all the time")
+			assert.Subset(t, []string{"right"}, said)
+			for _, h := range append(all, everybody...) {
 				assert.Empty(t, h.heard(t), "%s, %s, is reached", h.who, h.at)
 			}
 			if wireGuard {
@@ -89,10 +115,6 @@ func TestNobodyElseIsReachedAfterPacketFiltersAreFlushed(t *testing.T) {
 			}
 			await(t, l)
 			await6(t, l)
-			require.Eventually(t, func() bool {
-				say(t, hostile.Namespace, "10.2.1.77:1", "right", inside.Address)
-				return slices.Contains(strange.heard(t), "right")
-			}, patience, time.Millisecond, "what was sent was right: who is named hears it")
 		})
 	}
 }

@@ -206,13 +206,8 @@ func rulesOf(ipv6 bool, wanted []plan.Rule, all bool) error {
 		if r.Protocol != plan.Protocol {
 			continue
 		}
-		found := plan.Rule{Priority: r.Priority, Table: r.Table, IPv6: ipv6, Gate: r.IifName}
-		if r.Src != nil {
-			bits, _ := r.Src.Mask.Size()
-			if from, ok := netip.AddrFromSlice(r.Src.IP); ok {
-				found.From = netip.PrefixFrom(from, bits)
-			}
-		}
+		found := plan.Rule{Priority: r.Priority, Table: r.Table, From: prefix(r.Src), To: prefix(r.Dst), In: r.IifName,
+			Drop: r.Table == 0, IPv6: ipv6}
 		if slices.Contains(wanted, found) && !slices.Contains(present, found) {
 			present = append(present, found)
 			continue
@@ -234,15 +229,30 @@ func rulesOf(ipv6 bool, wanted []plan.Rule, all bool) error {
 		if w.From.IsValid() {
 			rule.Src = network(w.From)
 		}
-		if w.Gate != "" {
+		if w.To.IsValid() {
+			rule.Dst = network(w.To)
+		}
+		if rule.IifName = w.In; w.Drop {
+			rule.Type = unix.RTN_UNREACHABLE
+		} else if w.In != "" {
 			mask := uint32(plan.Mark)
-			rule.IifName, rule.Mask = w.Gate, &mask
+			rule.Mask = &mask
 		}
 		if err := netlink.RuleAdd(rule); err != nil {
 			errs = append(errs, fmt.Errorf("add the rule of priority %d: %w", w.Priority, err))
 		}
 	}
 	return errors.Join(append(errs, localLast(family))...)
+}
+
+// prefix is a network as plans have it; nil: not valid.
+func prefix(network *net.IPNet) netip.Prefix {
+	if network == nil {
+		return netip.Prefix{}
+	}
+	address, _ := netip.AddrFromSlice(network.IP)
+	bits, _ := network.Mask.Size()
+	return netip.PrefixFrom(address, bits)
 }
 
 // localLast has the rule by which a node knows its own addresses come after our gates, which have its priority, 0, for there is none before

@@ -78,12 +78,15 @@ type Plan struct {
 	Filter, FilterIPv6 *Filter
 }
 
-// Rule has packets look into a table.
+// Rule has packets look into a table, or drops them.
 type Rule struct {
 	Priority, Table int
 	From            netip.Prefix // of those packets; not valid: of all
-	// Gate is a link: then it is for what comes by that and has not our Mark.
-	Gate string
+	To              netip.Prefix // of those packets; not valid: to all
+	// In is the link that they come by; empty: whichever.
+	In string
+	// Drop: they look into no table. Else those that come by In do only if they have not our Mark.
+	Drop bool
 	// IPv6: it is for packets of IPv6, else for those of IPv4.
 	IPv6 bool
 }
@@ -173,6 +176,12 @@ func Make(in Input) Plan {
 	return p
 }
 
+// What is to all, by IPv4, looks into no table, but the kernel asks how its sender is reached, as a node does that has no address yet: nobody.
+var (
+	nobody     = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+	multicast6 = netip.MustParsePrefix("ff00::/8")
+)
+
 // gate lets what comes by the lane to a cluster reach pods that may, and nobody else, not the node either. From where it comes the lane
 // itself looks at. It has a table of its own, which the kernel also asks whether answers to what leaves by the lane may come back.
 func gate(mtu int, r site.Remote) (rules []Rule, routes []Route) {
@@ -181,9 +190,17 @@ func gate(mtu int, r site.Remote) (rules []Rule, routes []Route) {
 	for _, everywhere := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
 		ipv6 := everywhere.Addr().Is6()
 		for _, link := range []string{Device(r.Name), WireGuardDevice(r.Name)} {
-			rules = append(rules, Rule{Priority: priorityGate, Table: table, Gate: link, IPv6: ipv6})
+			rules = append(rules, Rule{Priority: priorityGate, Table: table, In: link, IPv6: ipv6})
+			if ipv6 { // a route that drops is none for what is to all on a link
+				rules = append(rules, Rule{Priority: priorityGate, To: multicast6, In: link, IPv6: true, Drop: true})
+			}
 		}
 		routes = append(routes, Route{Table: table, To: everywhere, Kind: DropAll})
+		for _, from := range Reached(mtu, r) {
+			if !ipv6 && from.Addr().Is4() {
+				rules = append(rules, Rule{Priority: priorityGate, From: nobody, To: from, In: "lo", Drop: true})
+			}
+		}
 		for _, pod := range sorted(hosts(r.Pods)) {
 			if pod.Addr().Is6() == ipv6 && (!ipv6 || CarriesIPv6(mtu, r)) {
 				routes = append(routes, Route{Table: table, To: pod, Kind: GoOn})

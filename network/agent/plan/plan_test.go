@@ -264,7 +264,11 @@ func TestALaneLeadsToPodsThatMayAndToNobodyElse(t *testing.T) {
 	s := dual()
 	gate := func(p Plan) (all []string) {
 		for _, r := range p.Gates {
-			all = append(all, fmt.Sprint("from ", r.Gate, " ipv6 ", r.IPv6, " at ", r.Priority, " to ", r.Table))
+			if r.Drop {
+				all = append(all, fmt.Sprint(r.Priority, " by ", r.In, " ", r.From, " to ", r.To, " drop"))
+			} else {
+				all = append(all, fmt.Sprint(r.Priority, " by ", r.In, " ipv6 ", r.IPv6, " looks into ", r.Table))
+			}
 		}
 		for _, r := range p.GateRoutes {
 			all = append(all, fmt.Sprint(r.Table, " ", r.Kind, " ", r.To))
@@ -274,10 +278,13 @@ func TestALaneLeadsToPodsThatMayAndToNobodyElse(t *testing.T) {
 	p := Make(Input{Site: s, Self: "g1", MTU: 1500})
 	const table = 1<<31 | 0x76a79620
 	assert.Equal(t, []string{
-		fmt.Sprint("from lode-76a79620 ipv6 false at 0 to ", table),
-		fmt.Sprint("from lode-76a79620wg ipv6 false at 0 to ", table),
-		fmt.Sprint("from lode-76a79620 ipv6 true at 0 to ", table),
-		fmt.Sprint("from lode-76a79620wg ipv6 true at 0 to ", table),
+		fmt.Sprint("0 by lode-76a79620 ipv6 false looks into ", table),
+		fmt.Sprint("0 by lode-76a79620wg ipv6 false looks into ", table),
+		"0 by lo 0.0.0.0/32 to 10.2.0.0/16 drop",
+		fmt.Sprint("0 by lode-76a79620 ipv6 true looks into ", table),
+		"0 by lode-76a79620 invalid Prefix to ff00::/8 drop",
+		fmt.Sprint("0 by lode-76a79620wg ipv6 true looks into ", table),
+		"0 by lode-76a79620wg invalid Prefix to ff00::/8 drop",
 		fmt.Sprint(table, " blackhole 0.0.0.0/0"),
 		fmt.Sprint(table, " throw 10.1.0.2/32"),
 		fmt.Sprint(table, " blackhole ::/0"),
