@@ -176,8 +176,8 @@ func Make(in Input) Plan {
 	return p
 }
 
-// What is to all, by IPv4, looks into no table, but the kernel asks how its sender is reached, from no address: nobody. Only programs of the
-// node itself ask so, too.
+// What is to all, by IPv4, looks into no table, but the kernel asks how its sender is reached, from no address: nobody. Only programs of
+// the node itself ask so, too.
 var (
 	nobody     = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
 	multicast6 = netip.MustParsePrefix("ff00::/8")
