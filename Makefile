@@ -147,6 +147,10 @@ e2e-liqo: bin/gotestsum bin/helm ## Run those tests with a node of Liqo 1.2.0, b
 e2e-fabric: bin/gotestsum ## Run the test of translated addresses with clusters whose pods have addresses of one range, home of two nodes
 	@LODESTONE_FABRIC=1 RUN='$(or $(RUN),^TestPodsReachEachOtherByTranslatedAddresses$$)' exec e2e/kind/run.sh
 
+.PHONY: e2e-dual
+e2e-dual: bin/gotestsum ## Run the test of IPv6 with clusters whose nodes, pods and Services have that, too
+	@LODESTONE_DUAL=1 RUN='$(or $(RUN),^TestPodsReachEachOtherByIPv6$$)' exec e2e/kind/run.sh
+
 .PHONY: e2e-mcs
 e2e-mcs: bin/gotestsum ## Run the conformance tests of the Multi-Cluster Services API (MCS_API=<folder of a clone of kubernetes-sigs/mcs-api>)
 	@[[ -d '$(MCS_API)/conformance' ]] || { echo 'clone https://github.com/kubernetes-sigs/mcs-api, and name its folder: make e2e-mcs MCS_API=../mcs-api' >&2; exit 1; }

@@ -7,7 +7,7 @@
 state=$KIND_CACHE/engine
 
 # What dockerd, the kubelets and launch change for the whole machine.
-settings=(net.ipv4.ip_forward vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops
+settings=(net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv6.conf.default.forwarding vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops
   kernel.keys.root_maxkeys kernel.keys.root_maxbytes net.netfilter.nf_conntrack_max fs.inotify.max_user_instances)
 
 # engine_pid prints the process that is, or was, the engine that start started.
@@ -77,7 +77,7 @@ stop() {
   rm -f "$engine_socket" "$state/pid"
   # Another engine forwards too, by rules with the same names.
   if another; then
-    sed -i '/ip_forward/d' "$state/before"
+    sed -i '/forward/d' "$state/before"
   else
     forget_rules
   fi

@@ -88,7 +88,7 @@ for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/mover-image.sh"
 images=("$workload_image" lodestone-mover:dev)
 # Databases are not among the tests that these run.
-if [[ -z ${E2E_SHORT-}${LODESTONE_LIQO-}${LODESTONE_MCS-}${LODESTONE_FABRIC-} ]]; then
+if [[ -z ${E2E_SHORT-}${LODESTONE_LIQO-}${LODESTONE_MCS-}${LODESTONE_FABRIC-}${LODESTONE_DUAL-} ]]; then
   "$here/galera-image.sh"
   "$here/patroni-image.sh"
   images+=("$galera_image" "$patroni_image")

@@ -87,8 +87,9 @@ func routed(t *testing.T, verb string) {
 		})
 		args := []string{"ip", "route", verb, node.Spec.PodCIDR}
 		for _, address := range node.Status.Addresses {
-			if address.Type == corev1.NodeInternalIP && verb != "delete" {
+			if address.Type == corev1.NodeInternalIP && verb != "delete" { // the first is that of IPv4
 				args = append(args, "via", address.Address)
+				break
 			}
 		}
 		_, err := from.inNode(context.Background(), args...)
@@ -217,10 +218,14 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	})
 	said, _ := lodestone(t, "network", "status", "west", "-o", "wide")
 	t.Log("\n" + said)
-	said, code := lodestone(t, "network", "test", "west", "-n", shop)
-	t.Log("\n" + said)
-	require.Zero(t, code, said)
-	require.Equal(t, 12, strings.Count(said, " ok "), said)
+	for _, flags := range [][]string{nil, {"--to", keys.Home}} {
+		said, code := lodestone(t, append([]string{"network", "test", "west", "-n", shop}, flags...)...)
+		t.Log("\n" + said)
+		require.Zero(t, code, said)
+		require.Equal(t, 12, strings.Count(said, " ok "), said)
+	}
+	said, code := lodestone(t, "network", "test", "west", "--to", "west", "-n", shop)
+	require.Equal(t, 2, code, said)
 	for _, c := range []*cluster{home, west} {
 		require.NotContains(t, c.kubectl(t, "get", "pods", "-A", "-o", "name"), "lodestone-network-test")
 	}

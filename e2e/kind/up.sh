@@ -2,13 +2,17 @@
 # Brings up the clusters home and west side by side, unless they run already, and
 # installs Lodestone from this working tree in them. With LODESTONE_INSTALL they are as
 # kubeadm makes clusters, and have images alone: tests install Lodestone. With
-# LODESTONE_FABRIC=1 the pods of both have addresses of one range, and home has a second node, where only pods that ask for it run.
+# LODESTONE_FABRIC=1 the pods of both have addresses of one range, and home has a second node, where only pods that ask for it run. With
+# LODESTONE_DUAL=1 nodes, pods and Services have addresses of IPv6, too, by which nothing but the fabric leads to pods of the other cluster.
 . "$(dirname "$0")/settings.sh"
 exec 8>"$KIND_CACHE/clusters.lock"
 flock 8
 "$here/engine.sh" start 8>&-
 . "$here/settings.sh" # its socket, if it was just made
 export PATH=$KIND_CACHE/bin:$PATH
+
+family=ipv4
+[[ -z ${LODESTONE_DUAL-} ]] || family=dual
 
 # choose_image <cluster>: sets image, and built unless others made it.
 choose_image() {
@@ -31,8 +35,9 @@ kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
 name: $1
 networking:
-  podSubnet: 10.1$2.0.0/16
-  serviceSubnet: 10.96.0.0/16
+  ipFamily: $family
+  podSubnet: 10.1$2.0.0/16${LODESTONE_DUAL:+,fd00:10:$2::/56}
+  serviceSubnet: 10.96.0.0/16${LODESTONE_DUAL:+,fd00:96::/112}
 Y
   # Debian has the CNI plugins, but not kind's; and nft, which is newer, in the image of kube-proxy.
   [[ -z $built ]] || cat <<Y
@@ -77,12 +82,16 @@ Y
 
 # network <cluster>: a bridge on each node for its pods, and routes to those of the others.
 network() {
-  local node other
+  local node other ranges everywhere='{"dst": "0.0.0.0/0"}'
+  [[ -z ${LODESTONE_DUAL-} ]] || everywhere+=', {"dst": "::/0"}'
   for node in $(kind get nodes --name "$1"); do
+    pod_range "$1" "$node" >/dev/null # it has them
+    # shellcheck disable=SC2046 # a word each
+    ranges=$(printf ', [{"subnet": "%s"}]' $(kubectl --context "kind-$1" get node "$node" -o jsonpath='{.spec.podCIDRs[*]}'))
     docker exec -i "$node" sh -c 'mkdir -p /etc/cni/net.d && cat >/etc/cni/net.d/10-bridge.conflist' <<J
 {"cniVersion": "1.0.0", "name": "bridge", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam":
-    {"type": "host-local", "ranges": [[{"subnet": "$(pod_range "$1" "$node")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    {"type": "host-local", "ranges": [${ranges#, }], "routes": [$everywhere]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 J
     for other in $(kind get nodes --name "$1"); do
@@ -123,12 +132,14 @@ healthy() {
 
 "$here/programs.sh" "$KIND_CACHE/bin" kind 8>&-
 LODESTONE_KUBERNETES=$(minor home) "$here/programs.sh" "$KIND_CACHE/bin" node 8>&-
-docker network inspect kind >/dev/null 2>&1 || docker network create --subnet "$NODE_SUBNET" kind >/dev/null
+docker network inspect kind >/dev/null 2>&1 ||
+  docker network create --subnet "$NODE_SUBNET" ${LODESTONE_DUAL:+--ipv6 --subnet fd00:172:30::/64} kind >/dev/null
 mkdir -p "$KIND_CACHE/shared"
 if ours home; then
   bare=yes
   ! mounts home "$examples" || bare=
-  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] && grep -q "podSubnet: 10.1${LODESTONE_FABRIC:-2}\." "$KIND_CACHE/west.yaml" ||
+  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] && grep -q "podSubnet: 10.1${LODESTONE_FABRIC:-2}\." "$KIND_CACHE/west.yaml" &&
+    grep -q "ipFamily: $family" "$KIND_CACHE/west.yaml" ||
     fail "the clusters that run are not those that this suite needs: run make e2e-down first"
 fi
 number=0 creating=()

@@ -154,3 +154,13 @@ func (n *Node) Spoil() error {
 	}
 	return conn.Flush()
 }
+
+// FlushRuleset does what `nft flush ruleset` does: no table of nftables is left, whoever has made it.
+func (n *Node) FlushRuleset() error {
+	conn, err := nftables.New(nftables.WithNetNSFd(int(n.handle)))
+	if err != nil {
+		return err
+	}
+	conn.FlushRuleset()
+	return conn.Flush()
+}

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Port is where pods answer, by TCP and UDP.
@@ -106,6 +108,27 @@ func Call(from *Namespace, to *Pod, content []byte) (seen string, err error) {
 		return "", errors.New("what came back is not what was sent")
 	}
 	return strings.TrimSpace(seen), <-sent
+}
+
+// Inject sends a packet by a link that has no Ethernet, as it is: nothing of the system has a say in what it is.
+func (n *Namespace) Inject(link string, packet []byte) error {
+	found, err := n.links.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	protocol := []byte{unix.ETH_P_IP >> 8, unix.ETH_P_IP & 0xff}
+	if packet[0]>>4 == 6 {
+		protocol = []byte{unix.ETH_P_IPV6 >> 8, unix.ETH_P_IPV6 & 0xff}
+	}
+	return n.In(func() error {
+		socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(socket)
+		return unix.Sendto(socket, packet, 0, &unix.SockaddrLinklayer{Ifindex: found.Attrs().Index,
+			Protocol: binary.NativeEndian.Uint16(protocol)})
+	})
 }
 
 // Ask asks a pod by UDP, once, from an address of the namespace if one is given, and returns the address that it was asked from. Who

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
@@ -29,7 +32,10 @@ func (n *Node) run() string     { return filepath.Join(n.dir, "run") }
 func (n *Node) sockets() string { return filepath.Join(n.run(), "wireguard") }
 
 // start starts a program on the node, which has a /run of its own.
-func (n *Node) start(command *exec.Cmd) error {
+func (n *Node) start(command *exec.Cmd) error { return n.withRun(command.Start) }
+
+// withRun runs a function on the node, with its /run.
+func (n *Node) withRun(run func() error) error {
 	return n.In(func() error {
 		err := errors.Join(unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		if err == nil {
@@ -38,7 +44,31 @@ func (n *Node) start(command *exec.Cmd) error {
 		if err != nil {
 			return fmt.Errorf("give %s a /run: %w", n.Name, err)
 		}
-		return command.Start()
+		return run()
+	})
+}
+
+// Widen has WireGuard at a link send to these addresses, too, as somebody could have it who has a gateway in their hands.
+func (n *Node) Widen(link string, to ...netip.Addr) error {
+	return n.withRun(func() error {
+		control, err := wgctrl.New()
+		if err != nil {
+			return err
+		}
+		defer control.Close()
+		found, err := control.Device(link)
+		if err != nil {
+			return err
+		}
+		var peers []wgtypes.PeerConfig
+		for _, p := range found.Peers {
+			peer := wgtypes.PeerConfig{PublicKey: p.PublicKey, UpdateOnly: true}
+			for _, a := range to {
+				peer.AllowedIPs = append(peer.AllowedIPs, net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())})
+			}
+			peers = append(peers, peer)
+		}
+		return control.ConfigureDevice(link, wgtypes.Config{Peers: peers})
 	})
 }
 

@@ -143,6 +143,9 @@ func Run(ctx context.Context, settings Settings) error {
 			}
 		}
 		if a.site != nil && time.Since(reported) >= often {
+			if done != nil && done.Node(done.Self) != nil && len(done.Remotes) > 0 && !apply.Filtered() {
+				done = nil // until they are back nothing but gates judges what passes
+			}
 			report := a.report()
 			a.say(ctx, report)
 			if done != nil { // else it has no links yet
@@ -403,7 +406,7 @@ func (a *agent) keepLanes(ctx context.Context) error {
 		}
 		a.lanes[name].Limit(r.Limit)
 		a.lanes[name].Translate(r.Translations)
-		a.lanes[name].IPv6(plan.CarriesIPv6(a.mtu, r))
+		a.lanes[name].From(plan.Reached(a.mtu, r))
 		a.lanes[name].Set(peers)
 		a.lanes[name].Carry(plan.WireGuard(in, r, a.WireGuardPort))
 	}

@@ -22,7 +22,7 @@ type open struct {
 
 func (o *open) Limit(int64)                          {}
 func (o *open) Translate(remotecluster.Translations) {}
-func (o *open) IPv6(bool)                            {}
+func (o *open) From([]netip.Prefix)                  {}
 func (o *open) Set([]lane.Peer)                      { o.set() }
 func (o *open) Carry(*lane.WireGuard)                {}
 

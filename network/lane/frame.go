@@ -2,6 +2,8 @@ package lane
 
 import (
 	"encoding/binary"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +34,17 @@ func unicast6(address []byte) bool {
 	return address[0] != 0 && address[0] != 0xff && (address[0] != 0xfe || address[1]&0xc0 != 0x80)
 }
 
+// comesFrom says that the source of such a packet, of which the whole header is there, is of one of some ranges.
+func comesFrom(packet []byte, ranges []netip.Prefix) bool {
+	ip := packet[vnetHeader:]
+	source := ip[addressSource:addressDestination]
+	if ip[0]>>4 == 6 {
+		source = ip[8:24]
+	}
+	from, _ := netip.AddrFromSlice(source)
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(from) })
+}
+
 const (
 	// leastSegment is the smallest piece that a packet may be cut into: TCP has segments of 536 bytes, less up to 40 for options, where it
 	// knows nothing of the way.
@@ -58,26 +71,10 @@ func open(ip []byte) (opened, bool) {
 		return open6(ip)
 	}
 	content, ok := split(ip)
-	if !ok || int(binary.BigEndian.Uint16(ip[2:])) != len(ip) || routed(ip[ipHeader:len(ip)-len(content)]) {
-		return opened{}, false
+	if !ok || int(binary.BigEndian.Uint16(ip[2:])) != len(ip) || len(ip)-len(content) > ipHeader {
+		return opened{}, false // options are orders to those on the way, as to send it by another one
 	}
 	return opened{ip[9], content, binary.BigEndian.Uint16(ip[6:])&0x3fff == 0, unix.VIRTIO_NET_HDR_GSO_TCPV4}, true
-}
-
-// routed says that the sender chose who is to forward a packet, or that its options are none.
-func routed(options []byte) bool {
-	const end, nothing, loose, strict = 0, 1, 131, 137
-	for len(options) > 0 && options[0] != end {
-		length := 1
-		if options[0] != nothing {
-			if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) || options[0] == loose || options[0] == strict {
-				return true
-			}
-			length = int(options[1])
-		}
-		options = options[length:]
-	}
-	return false
 }
 
 // open6 takes no extension header but that of a fragment, which is alone: others are orders to those on the way (hop-by-hop, routing,
@@ -101,14 +98,14 @@ func open6(ip []byte) (opened, bool) {
 	return o, !extends6(o.protocol)
 }
 
+// Extensions are the extension headers of IPv6 that no packet may have: all but that of a fragment. The last ones are HIP, Shim6, and two
+// to try others with.
+var Extensions = []byte{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_AH, unix.IPPROTO_DSTOPTS, unix.IPPROTO_MH,
+	139, 140, 253, 254}
+
 // extends6 says that what follows is an extension header.
 func extends6(protocol byte) bool {
-	switch protocol {
-	case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_AH, unix.IPPROTO_DSTOPTS, unix.IPPROTO_MH,
-		139, 140, 253, 254: // HIP, Shim6, and two to try others with
-		return true
-	}
-	return false
+	return protocol == unix.IPPROTO_FRAGMENT || slices.Contains(Extensions, protocol)
 }
 
 // judge returns how many bytes of packets come out of one that came by a lane, behind its vnetHeader; false: it is to be dropped.

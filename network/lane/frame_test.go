@@ -38,26 +38,13 @@ func TestOnlyWhatKernelsMakeComesOutOfALane(t *testing.T) {
 		{"nothing is to be done", 100, func(p, _ []byte) { order(p, 0, 0) }, 140},
 		{"UDP without checksum yet", 100, func(p, ip []byte) { order(p, 1, 0, 0, 0, 20, 6); ip[9] = 17 }, 140},
 		{"a fragment", 100, func(p, ip []byte) { order(p, 0, 0); ip[6] = 0x20; ip[9] = 17 }, 140},
-		{"options of IP", 100, func(p, ip []byte) { order(p, 1, 0, 0, 0, 24, 16); ip[0] = 0x46 }, 140},
-		{"the time at each router", 100, func(p, ip []byte) {
-			order(p, 0, 0)
-			ip[0] = 0x48
-			copy(ip[ipHeader:], []byte{1, 68, 8, 5, 0, 0, 0, 0, 0, 0, 131, 3})
-		}, 140},
 		{"ICMP", 100, func(p, ip []byte) { order(p, 0, 0); ip[9] = 1 }, 140},
 		{"a route that the sender chose", 100, func(p, ip []byte) {
 			order(p, 0, 0)
 			ip[0] = 0x47
 			copy(ip[ipHeader:], []byte{131, 7, 4, 10, 1, 0, 3})
 		}, 0},
-		{"a strict one behind another option", 100, func(p, ip []byte) {
-			order(p, 0, 0)
-			ip[0] = 0x48
-			copy(ip[ipHeader:], []byte{1, 148, 4, 0, 0, 137, 7, 4, 10, 1, 0, 3})
-		}, 0},
-		{"an option beyond the header", 100, func(p, ip []byte) { order(p, 0, 0); ip[0] = 0x46; copy(ip[ipHeader:], []byte{68, 5}) }, 0},
-		{"an option without end", 100, func(p, ip []byte) { order(p, 0, 0); ip[0] = 0x46; copy(ip[ipHeader:], []byte{1, 1, 1, 68}) }, 0},
-		{"an option of no length", 100, func(p, ip []byte) { order(p, 0, 0); ip[0] = 0x46; copy(ip[ipHeader:], []byte{68, 0}) }, 0},
+		{"options that say nothing", 100, func(p, ip []byte) { order(p, 1, 0, 0, 0, 24, 16); ip[0] = 0x46 }, 0},
 		{"a length that is longer than the packet", 100, func(p, ip []byte) { order(p, 0, 0); ip[3]++ }, 0},
 		{"a length that is shorter than the packet", 100, func(p, ip []byte) { order(p, 0, 0); ip[3]-- }, 0},
 		{"segments of one byte", 60000, func(p, _ []byte) { order(p, 1, 1, 40, 1, 20, 16) }, 0},

@@ -74,7 +74,7 @@ func TestOnlyIPv4ComesOutOfALane(t *testing.T) {
 func TestOnlyWhatIsBetweenPodsComesOutOfALaneByIPv6(t *testing.T) {
 	a, b := pair(t)
 	a.trunk.Set([]lane.Peer{{Name: "b", Keys: []lane.Key{b.key}}})
-	a.trunk.IPv6(true)
+	a.trunk.From([]netip.Prefix{netip.MustParsePrefix("fd00::/48"), netip.MustParsePrefix("fe80::/64")})
 	require.NoError(t, a.Address("lane0", "fd00::1/64"))
 	require.NoError(t, a.Address("lane0", "fe80::1/64"))
 	heard, err := a.ListenPacket("[::]:9001")
@@ -109,13 +109,15 @@ func TestOnlyWhatIsBetweenPodsComesOutOfALaneByIPv6(t *testing.T) {
 		"to all":                      datagram(from, netip.MustParseAddr("ff02::1"), 9001, "x"),
 		"orders to all on the way":    hidden(0),
 		"options for the destination": hidden(60),
+		"from elsewhere":              datagram(netip.MustParseAddr("fd01::2"), to, 9001, "x"),
+		"from elsewhere, by IPv4":     datagram(netip.MustParseAddr("10.2.0.1"), netip.MustParseAddr("10.1.0.1"), 9001, "x"),
 	} {
 		dropped := a.trunk.Status()[0].Dropped
 		assert.Equal(t, "right", send(t, packet, last), name)
 		assert.Greater(t, a.trunk.Status()[0].Dropped, dropped, name)
 	}
 	// The kernel itself says things to neighbours: nothing of it leaves.
-	b.trunk.IPv6(true)
+	b.trunk.From([]netip.Prefix{netip.MustParsePrefix("fd00::/48")})
 	b.trunk.Set([]lane.Peer{{Name: "a", Address: "192.0.2.1:7473", Keys: []lane.Key{a.key}}})
 	awaitUp(t, true, a.trunk, b.trunk)
 	require.NoError(t, b.Address("lane0", "fe80::2/64"))

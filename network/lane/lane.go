@@ -5,6 +5,7 @@
 package lane
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/lodestone-storage/lodestone/pkg/remotecluster"
@@ -27,8 +28,9 @@ type Lane interface {
 	// Translate says by which addresses the other cluster reaches pods here, where their own are those of pods there, too: on this side
 	// of the lane packets have the pods' own addresses, and on the other one those. What would be taken for another pod's is lost.
 	Translate(pods remotecluster.Translations)
-	// IPv6 says whether the lane carries that, too; until it is called it does not. Addresses of IPv6 are not translated.
-	IPv6(carried bool)
+	// From says from where something may come: the ranges of the other cluster's pods, and of those behind it. IPv6 is carried where there
+	// are any of that, and is not translated. Until it is called all of IPv4 may come.
+	From(ranges []netip.Prefix)
 	// Up says whether packets are known to arrive on the other side, and those from there here. Changed receives
 	// something after Up may have changed.
 	Up() bool

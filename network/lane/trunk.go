@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,8 @@ type Trunk struct {
 	out, in limit
 	// translations are of addresses of pods here; nil or empty: none. They are replaced as a whole.
 	translations atomic.Pointer[remotecluster.Translations]
+	// ranges are those that packets may come from; nil: from all of IPv4. They are replaced as a whole.
+	ranges atomic.Pointer[[]netip.Prefix]
 	// ipv6: that is carried, too.
 	ipv6 atomic.Bool
 
@@ -75,8 +78,17 @@ func (t *Trunk) translated() remotecluster.Translations {
 	return nil
 }
 
-// IPv6 says whether that is carried, too.
-func (t *Trunk) IPv6(carried bool) { t.ipv6.Store(carried) }
+// From says from where something may come.
+func (t *Trunk) From(ranges []netip.Prefix) {
+	t.ranges.Store(&ranges)
+	t.ipv6.Store(slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Addr().Is6() }))
+}
+
+// takes says that a packet, which is one that lanes carry, may come from where it says.
+func (t *Trunk) takes(packet []byte) bool {
+	ranges := t.ranges.Load()
+	return ranges == nil || comesFrom(packet, *ranges)
+}
 
 // Up says whether there is a connection that is up.
 func (t *Trunk) Up() bool { return len(*t.usable.Load()) > 0 }
@@ -220,7 +232,7 @@ func (t *Trunk) use(g *gateway, c *connection) error {
 	t.mu.Unlock()
 	err := c.run(t.update, func() []Key { return t.keys(g) }, func(packet []byte) error {
 		// What counts for the limit is what comes out, with a header for each segment.
-		if bytes, ok := judge(packet, t.ipv6.Load()); !ok || !t.in.now(bytes) {
+		if bytes, ok := judge(packet, t.ipv6.Load()); !ok || !t.takes(packet) || !t.in.now(bytes) {
 			c.dropped.Add(uint64(len(packet)))
 			return nil
 		}

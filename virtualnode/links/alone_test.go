@@ -114,6 +114,8 @@ func TestWhatAnotherClusterSaysOfItselfIsMadeToFit(t *testing.T) {
 	for _, address := range []string{strings.Repeat("x", 46), "fd00::1", "10.2.0.9", "10.2.0.10"} {
 		link.Status.Probes = append(link.Status.Probes, networkv1alpha1.ProbeStatus{Address: address})
 	}
+	assert.Equal(t, []string{"10.2.0.9", "10.2.0.10"}, told(link, nil).Probes, "it takes no part in IPv6, so nobody tries that")
+	link.Status.PodCIDRs = []string{"10.1.0.0/16", "fd00:1::/48"}
 	spec := told(link, nil)
 	assert.Equal(t, []networkv1alpha1.Gateway{{Name: "w1", Address: "w1:7473", Keys: []string{"k"}, MTU: 1500},
 		{Name: "w2", Address: "w2:7473", Keys: []string{"a", "b", "c", "d"}, MTU: 1500}}, spec.Gateways)

@@ -106,6 +106,7 @@ func told(link *networkv1alpha1.NetworkLink, pods remotecluster.Translations) (s
 			spec.Gateways = append(spec.Gateways, one)
 		}
 	}
+	ipv6 := hasIPv6(link) // else nobody reaches pods there by that, and nobody is to try
 	for _, p := range link.Status.Probes {
 		for _, text := range []string{p.Address, p.SecondAddress} {
 			parsed, err := netip.ParseAddr(text)
@@ -113,7 +114,7 @@ func told(link *networkv1alpha1.NetworkLink, pods remotecluster.Translations) (s
 				continue
 			}
 			reached, ok := pods.Reached(parsed)
-			if !ok {
+			if !ok || parsed.Is6() && !ipv6 {
 				continue
 			}
 			address := reached.String()
@@ -212,22 +213,27 @@ func ready(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink,
 
 // byIPv6 says whether both clusters take part in IPv6, or why nothing comes through by that though ranges of it are named.
 func byIPv6(cluster string, set terms, home, remote *networkv1alpha1.NetworkLink) (carried bool, without string) {
-	has := func(ranges remotecluster.PodRanges, err error) bool {
-		return err == nil && slices.ContainsFunc(ranges, func(one netip.Prefix) bool { return one.Addr().Is6() })
-	}
-	here, there := has(remotecluster.ParsePodRanges(home.Status.PodCIDRs)), has(remotecluster.ParsePodRanges(remote.Status.PodCIDRs))
+	here, there := hasIPv6(home), hasIPv6(remote)
 	who := "home"
 	switch {
 	case here && there:
 		return true, ""
 	case here:
 		who = "cluster " + cluster
-	case !there && !has(set.ranges, nil):
+	case !there && !slices.ContainsFunc(set.ranges, ofIPv6):
 		return false, ""
 	}
 	return false, fmt.Sprintf("; nothing comes through by IPv6, for %s takes no part in that: have ranges of IPv6 of both clusters be named, "+
 		"which do not overlap, or see Accepted of its NetworkLink", who)
 }
+
+// hasIPv6 says whether a cluster takes ranges of IPv6 of the other one, by its object.
+func hasIPv6(link *networkv1alpha1.NetworkLink) bool {
+	ranges, err := remotecluster.ParsePodRanges(link.Status.PodCIDRs)
+	return err == nil && slices.ContainsFunc(ranges, ofIPv6)
+}
+
+func ofIPv6(one netip.Prefix) bool { return one.Addr().Is6() }
 
 // triedByIPv6 says whether one of the ways that pods probe, of what they have said that counts, is of IPv6.
 func triedByIPv6(probes []networkv1alpha1.ProbeStatus, counts func(networkv1alpha1.ProbeStatus) bool) bool {

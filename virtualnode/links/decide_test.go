@@ -191,6 +191,8 @@ func TestTheNetworkIsReadyOnlyWhileIPv6ComesThroughWhereBothHaveIt(t *testing.T)
 	}
 	home := side("h1", "10.1.0.9")
 	home.Status.Probes[0].SecondAddress = "fd00:1::9"
+	assert.Equal(t, []string{"10.1.0.9"}, there(set, home, nil).Probes, "home takes no part in IPv6: nobody there is to try that")
+	home.Status.PodCIDRs = []string{"10.2.0.0/16", "fd00:2::/48"}
 	assert.Equal(t, []string{"10.1.0.9", "fd00:1::9"}, there(set, home, nil).Probes)
 	home.Status.Probes[0].SecondAddress = "fe80::1%eth0"
 	assert.Equal(t, []string{"10.1.0.9"}, there(set, home, nil).Probes)

@@ -5,6 +5,7 @@ package apply
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -28,16 +29,16 @@ func Apply(p plan.Plan) error {
 				return err
 			}
 		}
-		return errors.Join(routes(p.Routes), rules(p.Rules), strays(append(p.Guarded, p.Devices...)))
+		return errors.Join(Routes(p), rules(slices.Concat(p.Gates, p.Rules), true), strays(append(p.Guarded, p.Devices...)))
 	}
-	if err := errors.Join(rules(nil), routes(nil), strays(nil), tunnel(0)); err != nil {
+	if err := errors.Join(strays(nil), rules(nil, true), routes(nil, true), tunnel(0)); err != nil {
 		return err
 	}
 	return Filters(p)
 }
 
-// Filters brings only packet filters in line. A link that would no longer be judged goes before: those over WireGuard stay when the program
-// ends, whatever the node is told meanwhile.
+// Filters brings only packet filters in line, and sets up gates, which keep everybody else from being reached while there are none. A link
+// that would no longer be judged goes before: those over WireGuard stay when the program ends, whatever the node is told meanwhile.
 func Filters(p plan.Plan) error {
 	if err := strays(p.Judged); err != nil {
 		return err
@@ -46,7 +47,8 @@ func Filters(p plan.Plan) error {
 	if !lane.HasIPv6() {
 		wanted = nil // there is nothing to be filtered, and may be no such table
 	}
-	return errors.Join(filter(nftables.TableFamilyIPv4, p.Filter), filter(nftables.TableFamilyIPv6, wanted))
+	return errors.Join(filter(nftables.TableFamilyIPv4, p.Filter), filter(nftables.TableFamilyIPv6, wanted),
+		routes(p.GateRoutes, false), rules(p.Gates, false))
 }
 
 // hasNone says that something is of IPv6, and the kernel has none of that.
@@ -59,7 +61,7 @@ func HasIPv6() bool {
 }
 
 // Routes brings only routes in line: of a plan that was applied nothing else changes when another gateway or lane is used.
-func Routes(p plan.Plan) error { return routes(p.Routes) }
+func Routes(p plan.Plan) error { return routes(slices.Concat(p.GateRoutes, p.Routes), true) }
 
 // Remove removes all that Apply has ever made on the node.
 func Remove() error { return Apply(plan.Plan{}) }

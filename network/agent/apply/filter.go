@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lodestone-storage/lodestone/network/agent/plan"
+	"github.com/lodestone-storage/lodestone/network/lane"
 )
 
 // filter brings our table of nftables of a family in line; nil: there is to be none. If anything but elements of sets differs, the whole
@@ -50,6 +51,22 @@ func filter(family nftables.TableFamily, wanted *plan.Filter) error {
 		return fmt.Errorf("set table %s of nftables (does the kernel have nf_tables, with nat, fib and sets?): %w", table.Name, err)
 	}
 	return nil
+}
+
+// Filtered says that our tables are there, of both families where there are both. Somebody may have flushed all that there are.
+func Filtered() bool {
+	conn, err := nftables.New(nftables.AsLasting())
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.CloseLasting() }()
+	for family, needed := range map[nftables.TableFamily]bool{nftables.TableFamilyIPv4: true, nftables.TableFamilyIPv6: lane.HasIPv6()} {
+		tables, err := conn.ListTablesOfFamily(family)
+		if needed && (err != nil || !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == plan.FilterName })) {
+			return false
+		}
+	}
+	return true
 }
 
 func build(conn *nftables.Conn, table *nftables.Table, wanted *plan.Filter) error {
@@ -284,7 +301,22 @@ func expressions(f *plan.Filter, m plan.Match) (e []expr.Any) {
 		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 1},
 			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}}, equal([]byte{syn}))
 	}
+	switch {
+	case m.Extra && f.IPv6:
+		const present = 1 // NFT_EXTHDR_F_PRESENT
+		add(&expr.Exthdr{DestRegister: 1, Type: m.Header, Len: 1, Flags: present, Op: expr.ExthdrOpIpv6}, equal([]byte{1}))
+	case m.Extra:
+		const length, none = 0x0f, 5 // of the header, in words
+		add(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 0, Len: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{length}, Xor: []byte{0}},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{none}})
+	}
 	switch m.Do {
+	case plan.LetIn:
+		add(&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(^uint32(plan.Mark)),
+				Xor: binaryutil.NativeEndian.PutUint32(plan.Mark)},
+			&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})
 	case plan.Accept:
 		add(&expr.Verdict{Kind: expr.VerdictAccept})
 	case plan.Drop:

@@ -72,11 +72,13 @@ func strays(wanted []string) error {
 }
 
 // loosen has the kernel take packets by a link though their answers leave by another one, as they do on gateways: rp_filter=2, which
-// counts even where strictness is asked of all links. What may come is for the filter to say. Over netlink it needs no writable /proc/sys.
+// counts even where strictness is asked of all links. What may come is for the filter to say, and what it marks passes gates in this, too:
+// src_valid_mark=1. Over netlink it needs no writable /proc/sys.
 func loosen(device string) error {
 	const (
-		reversePath, loose = 8, 2 // IPV4_DEVCONF_RP_FILTER
-		inetConf           = 1    // IFLA_INET_CONF
+		reversePath, loose = 8, 2  // IPV4_DEVCONF_RP_FILTER
+		sourceMark, on     = 24, 1 // IPV4_DEVCONF_SRC_VMARK
+		inetConf           = 1     // IFLA_INET_CONF
 	)
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -91,7 +93,9 @@ func loosen(device string) error {
 	message.Index = int32(link.Attrs().Index)
 	request.AddData(message)
 	families := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
-	families.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil).AddRtAttr(reversePath, nl.Uint32Attr(loose))
+	conf := families.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil)
+	conf.AddRtAttr(reversePath, nl.Uint32Attr(loose))
+	conf.AddRtAttr(sourceMark, nl.Uint32Attr(on))
 	request.AddData(families)
 	if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil {
 		return fmt.Errorf("set rp_filter of %s: %w", device, err)

@@ -48,7 +48,7 @@ func WireGuard(in Input, r site.Remote, port int) *lane.WireGuard {
 	if r.Carrier != site.WireGuard {
 		return nil
 	}
-	w := &lane.WireGuard{Ranges: sorted(reached(in.MTU, r)), MTU: WireGuardMTU(in.MTU, r.MTU),
+	w := &lane.WireGuard{Ranges: sorted(Reached(in.MTU, r)), MTU: WireGuardMTU(in.MTU, r.MTU),
 		Instead: r.InsteadOfWireGuard()}
 	if port == 0 {
 		w.Instead = cmp.Or(w.Instead, "WireGuard is switched off on this node, by --wireguard-port=0")

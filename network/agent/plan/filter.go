@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lodestone-storage/lodestone/network/lane"
 	"github.com/lodestone-storage/lodestone/network/site"
 )
 
@@ -50,7 +51,10 @@ type Match struct {
 	Astray bool
 	// SYN: the packet begins a TCP connection, on one of the sides.
 	SYN bool
-	Do  Verdict
+	// Extra: the packet has options of IPv4, whichever, or the extension header of IPv6 that Header is.
+	Extra  bool
+	Header byte
+	Do     Verdict
 	// MSS is for SetMSS.
 	MSS uint16
 }
@@ -68,7 +72,12 @@ const (
 	Keep Verdict = "snat to saddr"
 	// SetMSS has TCP send no larger segments.
 	SetMSS Verdict = "tcp option maxseg size set"
+	// LetIn marks a packet, so that gates let it pass.
+	LetIn Verdict = "meta mark set mark or 0x20"
 )
+
+// Mark is the bit of LetIn. Others have theirs: kube-proxy 0xc000, Cilium 0xff00, Calico those above.
+const Mark = 0x20
 
 // Text is a rule of the filter like nft would write it.
 func (f *Filter) Text(m Match) string {
@@ -104,6 +113,12 @@ func (f *Filter) Text(m Match) string {
 	}
 	if m.SYN {
 		words = append(words, "tcp flags syn")
+	}
+	switch {
+	case m.Extra && f.IPv6:
+		words = append(words, fmt.Sprintf("exthdr %d exists", m.Header))
+	case m.Extra:
+		words = append(words, "ip hdrlength != 5")
 	}
 	if m.Do == Keep {
 		words = append(words, "snat to", family, "saddr")
@@ -141,7 +156,7 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 		nodes = append(nodes, netip.PrefixFrom(n.Address, n.Address.BitLen()))
 	}
 	for _, r := range in.Remotes {
-		remote = append(remote, reached(in.MTU, r)...)
+		remote = append(remote, Reached(in.MTU, r)...)
 	}
 	own := self.Pods
 	if !self.Gateway && len(in.PodRanges) > 0 {
@@ -163,15 +178,16 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 		translated = []Match{{Port: TunnelPort, Tracked: true, Do: Drop}, {Port: TunnelPort, From: "!" + setNodes, Do: Drop}}
 	}
 	input := []Match{{In: Tunnel, Do: Drop}} // the node itself is nobody's destination
-	var forward, out []Match
+	var gate, forward, out []Match
 	if self.Gateway {
 		var sets []Set
 		sets, forward = transit(in.Remotes)
 		f.Sets = append(f.Sets, sets...)
+		gate = append(extras(ipv6), letIn(forward)...)
 		for _, r := range in.WithLanes() {
 			device := Device(r.Name)
 			pods, ranges, link := "pods-"+device, "ranges-"+device, lanes(device)
-			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(reached(in.MTU, r))})
+			f.Sets = append(f.Sets, Set{pods, true, sorted(hosts(r.Pods))}, Set{ranges, false, sorted(Reached(in.MTU, r))})
 			// What only passes through is not tracked: its answers may come by another gateway.
 			tunnel = append(tunnel, Match{In: link, To: "!" + setOwn, Do: Forget})
 			input = append(input, Match{In: link, Do: Drop})
@@ -201,6 +217,7 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 		{"tunnel-out", "filter", "output", priorityRaw, tunnelOut},
 		{"tunnel-taken", "filter", "input", priorityTaken, translated},
 		{"tunnel-sent", "filter", "postrouting", priorityFilter, translated},
+		{"gate", "filter", "prerouting", priorityFilter, gate},
 		{"input", "filter", "input", priorityFilter, input},
 		{"forward", "filter", "forward", priorityFilter, forward},
 		// Where messages of too large packets get lost, TCP still finds the size.
@@ -212,6 +229,27 @@ func filter(in Input, self *site.Node, ipv6 bool) *Filter {
 	}
 	f.Chains = slices.DeleteFunc(f.Chains, func(c Chain) bool { return len(c.Rules) == 0 })
 	return f
+}
+
+// letIn marks what goes from lane to lane, wherever it leaves, which gates keep out otherwise.
+func letIn(transit []Match) (marks []Match) {
+	for _, m := range transit {
+		if m.Out, m.Do = "", LetIn; !slices.Contains(marks, m) {
+			marks = append(marks, m)
+		}
+	}
+	return marks
+}
+
+// extras drops of what comes by lanes what package lane would not take out of one over TLS: WireGuard takes everything.
+func extras(ipv6 bool) (rules []Match) {
+	if !ipv6 {
+		return []Match{{In: lanes("lode-"), Extra: true, Do: Drop}}
+	}
+	for _, header := range lane.Extensions {
+		rules = append(rules, Match{In: lanes("lode-"), Extra: true, Header: header, Do: Drop})
+	}
+	return rules
 }
 
 // segments has TCP send no larger segments than the networks on the way to a range carry in one piece. There is a set for each size.

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/lodestone-storage/lodestone/network/site"
 )
@@ -26,8 +27,9 @@ const (
 	Protocol = 74
 	// tableTo has a route for each range of other clusters; tableFrom, of gateways, one for each node of the own cluster.
 	tableTo, tableFrom = 7472, 7473
-	// Rules of ours come before those of the cluster's network (Cilium's begin at 9), after those for the node's own addresses.
-	priorityFrom, priorityTo = 4, 5
+	// Rules of ours come before those of the cluster's network (Cilium's begin at 9), after those for the node's own addresses; but for
+	// gates, which come before these.
+	priorityGate, priorityFrom, priorityTo = 0, 4, 5
 	// fallback is the metric of routes that take over when a lane's device is gone, without anybody's help.
 	fallback = 100
 )
@@ -66,16 +68,25 @@ type Plan struct {
 	Guarded []string
 	// Judged are all links over WireGuard of which Filter judges what comes: any other one would let in everything.
 	Judged []string
-	Rules  []Rule
-	Routes []Route
+	// Gates are rules that let what comes by lanes go nowhere but where GateRoutes say: to pods that may. Nobody else is reached while
+	// somebody has flushed Filter.
+	Gates      []Rule
+	GateRoutes []Route
+	Rules      []Rule
+	Routes     []Route
 	// Filter is that of IPv4, FilterIPv6 that of IPv6; nil: none.
 	Filter, FilterIPv6 *Filter
 }
 
-// Rule has packets look into a table.
+// Rule has packets look into a table, or drops them.
 type Rule struct {
 	Priority, Table int
 	From            netip.Prefix // of those packets; not valid: of all
+	To              netip.Prefix // of those packets; not valid: to all
+	// In is the link that they come by; empty: whichever.
+	In string
+	// Drop: they look into no table. Else those that come by In do only if they have not our Mark.
+	Drop bool
 	// IPv6: it is for packets of IPv6, else for those of IPv4.
 	IPv6 bool
 }
@@ -84,12 +95,22 @@ type Rule struct {
 type Route struct {
 	Table  int
 	To     netip.Prefix
+	Kind   Kind
 	Metric int
 	Device string
 	// Via is the node at the other end of the tunnel; not valid: the device is a lane.
 	Via netip.Addr
 	MTU int // 0: that of the device
 }
+
+// Kind is what a Route does; that which is empty leads by a device.
+type Kind string
+
+// DropAll drops packets, and GoOn has them look into the next table.
+const (
+	DropAll Kind = "blackhole"
+	GoOn    Kind = "throw"
+)
 
 // PodMTU is the largest packet that pods of two clusters send to each other in one piece, from the MTUs of the networks between the nodes
 // of each; there is 0 where it is not known.
@@ -118,6 +139,8 @@ func Make(in Input) Plan {
 		p.Devices = append(p.Devices, in.Lanes[r.Name].Devices...)
 		if self.Gateway {
 			p.Judged = append(p.Judged, WireGuardDevice(r.Name))
+			rules, routes := gate(in.MTU, r)
+			p.Gates, p.GateRoutes = append(p.Gates, rules...), append(p.GateRoutes, routes...)
 		}
 	}
 	for _, r := range in.Remotes {
@@ -132,7 +155,7 @@ func Make(in Input) Plan {
 			}
 		}
 		if self.Gateway {
-			for _, from := range reached(in.MTU, r) {
+			for _, from := range Reached(in.MTU, r) {
 				p.Rules = append(p.Rules, Rule{Priority: priorityFrom, Table: tableFrom, From: from, IPv6: from.Addr().Is6()})
 			}
 		}
@@ -153,6 +176,41 @@ func Make(in Input) Plan {
 	return p
 }
 
+// What is to all, by IPv4, looks into no table, but the kernel asks how its sender is reached, from no address: nobody. Only programs of
+// the node itself ask so, too.
+var (
+	nobody     = netip.PrefixFrom(netip.IPv4Unspecified(), 32)
+	multicast6 = netip.MustParsePrefix("ff00::/8")
+)
+
+// gate lets what comes by the lane to a cluster reach pods that may, and nobody else, not the node either. From where it comes the lane
+// itself looks at. It has a table of its own, which the kernel also asks whether answers to what leaves by the lane may come back.
+func gate(mtu int, r site.Remote) (rules []Rule, routes []Route) {
+	hash, _ := strconv.ParseUint(site.Short(r.Name), 16, 32)
+	table := 1<<31 | int(hash)
+	for _, everywhere := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		ipv6 := everywhere.Addr().Is6()
+		for _, link := range []string{Device(r.Name), WireGuardDevice(r.Name)} {
+			rules = append(rules, Rule{Priority: priorityGate, Table: table, In: link, IPv6: ipv6})
+			if ipv6 { // a route that drops is none for what is to all on a link
+				rules = append(rules, Rule{Priority: priorityGate, To: multicast6, In: link, IPv6: true, Drop: true})
+			}
+		}
+		routes = append(routes, Route{Table: table, To: everywhere, Kind: DropAll})
+		for _, from := range Reached(mtu, r) {
+			if !ipv6 && from.Addr().Is4() {
+				rules = append(rules, Rule{Priority: priorityGate, From: nobody, To: from, In: "lo", Drop: true})
+			}
+		}
+		for _, pod := range sorted(hosts(r.Pods)) {
+			if pod.Addr().Is6() == ipv6 && (!ipv6 || CarriesIPv6(mtu, r)) {
+				routes = append(routes, Route{Table: table, To: pod, Kind: GoOn})
+			}
+		}
+	}
+	return rules, routes
+}
+
 // least is the smallest MTU that a network with IPv6 may have.
 const least = 1280
 
@@ -163,7 +221,7 @@ func (in Input) IPv6() bool {
 
 // CarriesIPv6 says whether IPv6 is carried to a cluster, from one whose network between nodes has an MTU.
 func CarriesIPv6(mtu int, r site.Remote) bool {
-	return slices.ContainsFunc(reached(mtu, r), func(one netip.Prefix) bool { return one.Addr().Is6() })
+	return slices.ContainsFunc(Reached(mtu, r), func(one netip.Prefix) bool { return one.Addr().Is6() })
 }
 
 // ways are the ranges that are reached by the lane to a cluster, each with the largest packet that all networks on the way carry in one
@@ -184,8 +242,8 @@ func ways(mtu int, r site.Remote) (ways []Route) {
 	return ways
 }
 
-// reached are the ranges of ways.
-func reached(mtu int, r site.Remote) (ranges []netip.Prefix) {
+// Reached are the ranges of ways: what comes by the lane has to come from one of them.
+func Reached(mtu int, r site.Remote) (ranges []netip.Prefix) {
 	for _, way := range ways(mtu, r) {
 		ranges = append(ranges, way.To)
 	}

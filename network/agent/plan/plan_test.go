@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -146,6 +147,8 @@ tunnel-taken: type filter hook input priority 110
 tunnel-sent: type filter hook postrouting priority 0
   udp dport 7472 ct state != untracked drop
   ip saddr != @nodes udp dport 7472 drop
+gate: type filter hook prerouting priority 0
+  iifname lode-* ip hdrlength != 5 drop
 input: type filter hook input priority 0
   iifname lode0 drop
   iifname lode-76a79620* drop
@@ -257,6 +260,51 @@ func TestWhatIsBehindAClusterIsReachedByItsLane(t *testing.T) {
 	assert.Equal(t, all, p.Filter.set("ranges-"+Device("home")))
 }
 
+func TestALaneLeadsToPodsThatMayAndToNobodyElse(t *testing.T) {
+	s := dual()
+	gate := func(p Plan) (all []string) {
+		for _, r := range p.Gates {
+			if r.Drop {
+				all = append(all, fmt.Sprint(r.Priority, " by ", r.In, " ", r.From, " to ", r.To, " drop"))
+			} else {
+				all = append(all, fmt.Sprint(r.Priority, " by ", r.In, " ipv6 ", r.IPv6, " looks into ", r.Table))
+			}
+		}
+		for _, r := range p.GateRoutes {
+			all = append(all, fmt.Sprint(r.Table, " ", r.Kind, " ", r.To))
+		}
+		return all
+	}
+	p := Make(Input{Site: s, Self: "g1", MTU: 1500})
+	const table = 1<<31 | 0x76a79620
+	assert.Equal(t, []string{
+		fmt.Sprint("0 by lode-76a79620 ipv6 false looks into ", table),
+		fmt.Sprint("0 by lode-76a79620wg ipv6 false looks into ", table),
+		"0 by lo 0.0.0.0/32 to 10.2.0.0/16 drop",
+		fmt.Sprint("0 by lode-76a79620 ipv6 true looks into ", table),
+		"0 by lode-76a79620 invalid Prefix to ff00::/8 drop",
+		fmt.Sprint("0 by lode-76a79620wg ipv6 true looks into ", table),
+		"0 by lode-76a79620wg invalid Prefix to ff00::/8 drop",
+		fmt.Sprint(table, " blackhole 0.0.0.0/0"),
+		fmt.Sprint(table, " throw 10.1.0.2/32"),
+		fmt.Sprint(table, " blackhole ::/0"),
+		fmt.Sprint(table, " throw fd00:1:0:1::2/128"),
+	}, gate(p))
+	assert.Empty(t, gate(Make(Input{Site: s, Self: "node", MTU: 1500})), "only gateways have lanes")
+	s.Remotes[0].Ranges = prefixes("10.2.0.0/16")
+	assert.NotContains(t, gate(Make(Input{Site: s, Self: "g1", MTU: 1500})), fmt.Sprint(table, " throw fd00:1:0:1::2/128"))
+	west, east := joinedByHome()
+	p = Make(Input{Site: twoGateways(west, east), Self: "g1", MTU: 1500})
+	w, e := Device("west"), Device("east")
+	here, there := "@pods-"+w+"-to-"+e, "@pods-"+e+"-to-"+w
+	assert.Contains(t, p.Filter.text(), strings.Join([]string{"",
+		"  iifname " + w + "* ip saddr " + here + " ip daddr " + there + " meta mark set mark or 0x20",
+		"  iifname lode0 ip saddr " + here + " ip daddr " + there + " meta mark set mark or 0x20",
+		"  iifname " + e + "* ip saddr " + there + " ip daddr " + here + " meta mark set mark or 0x20",
+		"  iifname lode0 ip saddr " + there + " ip daddr " + here + " meta mark set mark or 0x20",
+		"input"}, "\n"), "what goes from lane to lane passes gates by a mark")
+}
+
 func TestNothingOfIPv6Passes(t *testing.T) {
 	assert.Equal(t, `in: type filter hook prerouting priority -300
   iifname lode0 drop
@@ -304,6 +352,16 @@ tunnel-taken: type filter hook input priority 110
   udp dport 7472 drop
 tunnel-sent: type filter hook postrouting priority 0
   udp dport 7472 drop
+gate: type filter hook prerouting priority 0
+  iifname lode-* exthdr 0 exists drop
+  iifname lode-* exthdr 43 exists drop
+  iifname lode-* exthdr 51 exists drop
+  iifname lode-* exthdr 60 exists drop
+  iifname lode-* exthdr 135 exists drop
+  iifname lode-* exthdr 139 exists drop
+  iifname lode-* exthdr 140 exists drop
+  iifname lode-* exthdr 253 exists drop
+  iifname lode-* exthdr 254 exists drop
 input: type filter hook input priority 0
   iifname lode0 drop
   iifname lode-76a79620* drop
