@@ -28,16 +28,20 @@ spec:
 `
 
 // countInTwo counts in data, then in wal, and locks the image of each while it writes there: the driver locks both while it takes a
-// snapshot of them, for it cannot freeze what is mounted.
-const countInTwo = `exec 8</images/%s 9</images/%s
-n=0
-while :; do
-  n=$((n+1))
-  flock -s 8; echo $n >>/data/log; flock -u 8
-  flock -s 9; echo $n >>/wal/log; flock -u 9
-  sleep 0.02
-done
-`
+// snapshot of them, for it cannot freeze what is mounted. It is in Python, which has locks, and so runs in the image of Patroni.
+const countInTwo = `exec python3 -c '
+import fcntl, itertools, time
+def count(n, image, path):
+    fcntl.flock(image, fcntl.LOCK_SH)
+    with open(path, "a") as log:
+        print(n, file=log)
+    fcntl.flock(image, fcntl.LOCK_UN)
+data, wal = open("/images/%s"), open("/images/%s")
+for n in itertools.count(1):
+    count(n, data, "/data/log")
+    count(n, wal, "/wal/log")
+    time.sleep(0.02)
+'`
 
 // TestVersionsOfAGroupAreOfOneMoment: each version has of two disks what they had at one moment, for which the snapshots of real sidecars
 // are taken together.
@@ -54,7 +58,7 @@ func TestVersionsOfAGroupAreOfOneMoment(t *testing.T) {
 	withImages := strings.NewReplacer("    volumeMounts:\n", "    volumeMounts:\n    - {name: images, mountPath: /images, readOnly: true}\n",
 		"  volumes:\n", "  volumes:\n  - {name: images, hostPath: {path: "+path.Dir(data.directory)+"}}\n").Replace(couple)
 	count := fmt.Sprintf(countInTwo, path.Base(data.directory), path.Base(wal.directory))
-	home.apply(t, fmt.Sprintf(withImages, shop, "counter", side, image, count, "data", "wal"))
+	home.apply(t, fmt.Sprintf(withImages, shop, "counter", side, "docker.io/lodestone-e2e/patroni:1", count, "data", "wal"))
 	readyPod(t, shop, "counter")
 
 	succeed(t, "replicate", "data", "wal", "-n", shop, "--group", "--to", "west", "--rpo", "30s", "--keep", "3", "--wait")
