@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +95,31 @@ func inSameCluster(t *testing.T, made *v1alpha1.VolumeReplica) {
 	says(t, made, "SameCluster", "is in cluster west, where its copy is, too")
 }
 
+// cordonWest has nothing scheduled in west, whose storage waits for a pod, until the returned function is called.
+func cordonWest(t *testing.T) (uncordon func()) {
+	t.Helper()
+	nodes := strings.Fields(must.Kubectl(t, bed.West, "", "get", "nodes", "-o", "name"))
+	each := func(verb string) {
+		for _, node := range nodes {
+			must.Kubectl(t, bed.West, "", verb, node)
+		}
+	}
+	each("cordon")
+	uncordon = sync.OnceFunc(func() { each("uncordon") })
+	t.Cleanup(uncordon)
+	return uncordon
+}
+
+// targetOf is what the real claim at the target of a move in west is made from, and its UID; a space alone without one.
+func targetOf(t *testing.T, move *v1alpha1.VolumeMove) string {
+	t.Helper()
+	return must.Kubectl(t, bed.West, "", "get", "pvc", "-n", move.Namespace, "-l", keys.MoveOf+"="+string(move.UID), "-o",
+		"jsonpath={.items[*].spec.dataSource.name} {.items[*].metadata.uid}")
+}
+
+// isEmptyTarget says of what targetOf returns whether there is a target, and it is made from nothing.
+func isEmptyTarget(target string) bool { return strings.HasPrefix(target, " ") && len(target) > 1 }
+
 // TestAMoveEndsWellWithoutTheVersionThatItBeganWith has all versions deleted while a move waits for the volume that is to come of one.
 func TestAMoveEndsWellWithoutTheVersionThatItBeganWith(t *testing.T) {
 	testbed.NotInShort(t)
@@ -105,29 +131,17 @@ func TestAMoveEndsWellWithoutTheVersionThatItBeganWith(t *testing.T) {
 	version := pause(t, made).Status.Standbys[0].Versions[0].Name
 	before := counted(t, folder(t, namespace))
 
-	// Nothing is scheduled in west, and its storage waits for a pod.
-	nodes := strings.Fields(must.Kubectl(t, bed.West, "", "get", "nodes", "-o", "name"))
-	schedule := func(verb string) {
-		for _, node := range nodes {
-			must.Kubectl(t, bed.West, "", verb, node)
-		}
-	}
-	schedule("cordon")
-	t.Cleanup(func() { schedule("uncordon") })
+	uncordon := cordonWest(t)
 	move := switchOver(t, namespace, "west")
-	target := func() string {
-		return must.Kubectl(t, bed.West, "", "get", "pvc", "-n", namespace, "-l", keys.MoveOf+"="+string(move.UID), "-o",
-			"jsonpath={.items[*].spec.dataSource.name} {.items[*].metadata.uid}")
-	}
-	await.Until(t, "the target is to be made from the version", func() bool { return strings.HasPrefix(target(), version+" ") },
+	await.Until(t, "the target is to be made from the version", func() bool { return strings.HasPrefix(targetOf(t, move), version+" ") },
 		func() any { return must.Get(t, objects(t).In(namespace), move.Name).Status })
-	first := target()
+	first := targetOf(t, move)
 	must.Kubectl(t, bed.West, "", "delete", "volumesnapshots", "-n", namespace, "--all", "--wait=false")
-	await.Until(t, "the target is made empty", func() bool {
-		now := target()
-		return now != first && strings.HasPrefix(now, " ") && strings.TrimSpace(now) != ""
-	}, func() any { return must.Get(t, objects(t).In(namespace), move.Name).Status }, func() any { return target() })
-	schedule("uncordon")
+	await.Until(t, "another target is made empty", func() bool {
+		now := targetOf(t, move)
+		return isEmptyTarget(now) && !strings.HasSuffix(first, now)
+	}, func() any { return must.Get(t, objects(t).In(namespace), move.Name).Status }, func() any { return targetOf(t, move) })
+	uncordon()
 	move = inPhase(t, move, v1alpha1.MoveDone)
 	assert.Contains(t, accepted(move), "the copy of claim data does not begin with version "+version+" of VolumeReplica data, and all is "+
 		"copied: VolumeSnapshot "+namespace+"/"+version+", which has the version, was deleted")
