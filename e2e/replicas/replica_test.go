@@ -279,6 +279,7 @@ func TestAReplicaAndMovesOfItsClaimAreInNobodysWay(t *testing.T) {
 			require.NotEqual(t, v1alpha1.MoveFailed, moved.Status.Phase, moved.Status.Message)
 			return moved.Status.Phase == v1alpha1.MoveDone
 		}, func() any { return moved.Status })
+		assert.Equal(t, cluster == keys.Home, strings.Contains(accepted(moved), " begins with version "), accepted(moved))
 		beyond(t, namespace, counted(t, folder(t, namespace)))
 	}
 	move(keys.Home)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -25,8 +27,8 @@ func statusCommand(flags *genericclioptions.ConfigFlags, streams genericiooption
 		Use:   "status [pvc/NAME | volumemove/NAME]",
 		Short: "Show how far moves are",
 		Long: `Status lists the moves of a namespace, or one, named by itself or by a claim that it
-moves: the phase, what is done of it, how fast, what it waits for and, of one, how its
-data travels.`,
+moves: the phase, what is done of it, how fast, what it waits for and, of one, what it
+begins with, if something is at the target already, and how its data travels.`,
 		Example: `  # How far is the move of claim data?
   kubectl lodestone move status data -n shop
 
@@ -41,7 +43,7 @@ data travels.`,
 					if err != nil || len(args) == 0 {
 						return err
 					}
-					return writeRoutes(streams.Out, &moves[0])
+					return writeDetails(streams.Out, &moves[0])
 				})
 		},
 	}
@@ -91,6 +93,17 @@ func downOf(status v1alpha1.VolumeMoveStatus, now time.Time) string {
 		return status.Downtime.Round(10 * time.Millisecond).String()
 	}
 	return cli.None
+}
+
+// writeDetails writes what one move says of what it begins with, and how its data travels.
+func writeDetails(out io.Writer, move *v1alpha1.VolumeMove) error {
+	accepted := meta.FindStatusCondition(move.Status.Conditions, v1alpha1.MoveAccepted)
+	if accepted != nil && accepted.Status == metav1.ConditionTrue && accepted.Message != "" {
+		if _, err := fmt.Fprintln(out, accepted.Message); err != nil {
+			return err
+		}
+	}
+	return writeRoutes(out, move)
 }
 
 // writeRoutes writes one sentence for each claim: by which route its data travels, or travelled,

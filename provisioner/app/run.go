@@ -272,6 +272,7 @@ func newMoves(config *Config, process *program.Process, clusters *remote.Cluster
 		Space:    func(name string) *corev1.Namespace { return controller.Get[corev1.Namespace](sources.Namespaces, name) },
 		StandIns: func(cluster string) []*corev1.Node { return standIns(sources.Nodes, cluster) },
 		Replica:  copies.Named,
+		Having:   copies.Having,
 		View:     claiming.View,
 		Released: claiming.Enqueue,
 	})

@@ -1,8 +1,10 @@
 package moves
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -93,7 +95,7 @@ func (c *Controller) take(ctx context.Context, w *activeMove, o steps.Observatio
 	case steps.Restore:
 		return c.setReclaimPolicy(ctx, o.Claims[a.Claim].At(a.End).Real, r.Claims[a.Claim].At(a.End).Policy)
 	case steps.MakeTarget:
-		return c.makeTarget(ctx, r, a.Claim, o.Claims[a.Claim])
+		return w.noteNoBasis(r, a.Claim, c.makeTarget(ctx, r, a.Claim, o.Claims[a.Claim]))
 	case steps.TakeKept:
 		return c.takeKept(ctx, o, a)
 	case steps.TakeSlot:
@@ -316,6 +318,14 @@ func (c *Controller) targetClaim(ctx context.Context, at site.Site, r *record.Re
 		version, err := c.readVersion(ctx, at, r.Failover.At(i), ref.Namespace)
 		if err != nil {
 			return nil, err
+		}
+		b.Spec.DataSource = frozen.From(version.Name)
+		atLeast(ptr.Deref(version.Status.RestoreSize, resource.Quantity{}))
+	}
+	if basis := r.Claims[i].Basis; basis.InUse() {
+		version, why, err := c.seenBasis(ctx, at, basis, ref.Namespace)
+		if err != nil || why != "" {
+			return nil, cmp.Or(err, errors.New(why))
 		}
 		b.Spec.DataSource = frozen.From(version.Name)
 		atLeast(ptr.Deref(version.Status.RestoreSize, resource.Quantity{}))

@@ -101,6 +101,8 @@ type Config struct {
 	StandIns func(cluster string) []*corev1.Node
 	// Replica returns the record of a replica by its name, nil if there is none.
 	Replica func(namespace, name string) *replica.Record
+	// Having returns the records of the replicas that have their versions of a claim in a cluster.
+	Having func(claim types.UID, cluster string) []*replica.Record
 	// View returns the state of a cluster for claims of a home namespace.
 	View func(cluster, namespace string) claimsteps.Cluster
 	// Released is called for each claim that a move has released. It must not block.
@@ -155,6 +157,8 @@ type activeClaim struct {
 	link *copying.Link
 	// refused is the reason for which an API server refused a snapshot of the claim, or a claim made from that.
 	refused string
+	// noBasis is the reason for which an API server refused a target that begins with a version.
+	noBasis string
 }
 
 func (w *activeMove) claim(i int) *activeClaim {

@@ -4,6 +4,7 @@ package moves
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -215,8 +216,18 @@ func (c *Controller) inspectVersionTarget(ctx context.Context, r *record.Record,
 // readVersion returns the snapshot of a version, which must be as it was sealed.
 func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Sealed,
 	namespace string) (*volumesnapshot.Snapshot, error) {
+	s, why, err := c.seenVersion(ctx, at, v, namespace)
+	if err == nil && why != "" {
+		return nil, refuse("%s: choose another version, or mend that and fail over again", why)
+	}
+	return s, err
+}
+
+// seenVersion returns the snapshot of a version; why says why that cannot be used, or is not as it was sealed.
+func (c *Controller) seenVersion(ctx context.Context, at site.Site, v *record.Sealed, namespace string) (s *volumesnapshot.Snapshot,
+	why string, err error) {
 	if at.Dynamic == nil {
-		return nil, refuse("the cluster of the versions serves no VolumeSnapshots now: install their CRDs and controller there again")
+		return nil, "the cluster of the versions serves no VolumeSnapshots now", nil
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: v.Version}
 	s, problem, _, err := frozen.Look(ctx, at, frozen.Wanted{
@@ -227,11 +238,11 @@ func (c *Controller) readVersion(ctx context.Context, at site.Site, v *record.Se
 	})
 	switch {
 	case err != nil:
-		return nil, err
-	case s == nil || s.DeletionTimestamp != nil:
-		return nil, refuse("VolumeSnapshot %s, which has the version, was deleted: choose another version", key)
+		return nil, "", err
+	case s == nil && problem == "" || s != nil && s.DeletionTimestamp != nil:
+		return nil, fmt.Sprintf("VolumeSnapshot %s, which has the version, was deleted", key), nil
 	case problem != "" || !ptr.Deref(s.Status.ReadyToUse, false):
-		return nil, refuse("VolumeSnapshot %s, which has the version, cannot be used%s", key, sentence.Prefixed(": ", problem))
+		return nil, fmt.Sprintf("VolumeSnapshot %s, which has the version, cannot be used%s", key, sentence.Prefixed(": ", problem)), nil
 	}
-	return s, nil
+	return s, "", nil
 }

@@ -263,7 +263,12 @@ func (c *Controller) inspectClaim(ctx context.Context, r *record.Record, claim *
 	known := &record.Claim{Name: claim.Name, UID: claim.UID, Volume: plan.Remembered(volume), Source: *source, Target: *target, Kept: kept,
 		Offline: slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteOncePod)}
 	if known.Offline {
-		known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source)
+		if known.Snapshot, known.NoSnapshot, err = c.inspectSnapshot(ctx, r, source); err != nil {
+			return nil, err
+		}
+	}
+	if kept == nil {
+		known.Basis, err = c.inspectBasis(ctx, r, claim, node, target.Ref)
 	}
 	return known, err
 }
@@ -698,6 +703,9 @@ func (c *Controller) dryRun(ctx context.Context, r *record.Record, stops []strin
 		if r.TakesSlots() {
 			into = ", as real claim " + known.Target.Ref.Key().String()
 		}
+		if known.Basis != nil {
+			into = fmt.Sprintf(", beginning with version %s of VolumeReplica %s", known.Basis.Version, known.Basis.Replica)
+		}
 		goes = append(goes, fmt.Sprintf("claim %s from %s to %s%s", known.Name, whereIs(known.Source), whereIs(known.Target), into+through))
 	}
 	r.Phase = v1alpha1.MoveChecked
@@ -753,6 +761,10 @@ func (c *Controller) askTarget(ctx context.Context, r *record.Record, i int) err
 	_, err = at.Client.CoreV1().PersistentVolumeClaims(wanted.Namespace).Create(ctx, wanted,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
+	case (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && r.Claims[i].Basis != nil:
+		// It would be made empty then.
+		r.Claims[i].Basis = nil
+		return c.askTarget(ctx, r, i)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err):
 		return refuse("%s would not take real claim %s: %s", r.Claims[i].Target.Ref.Cluster, r.Claims[i].Target.Ref.Key(), plain(err.Error()))
 	case err != nil && !apierrors.IsNotFound(err):

@@ -183,6 +183,9 @@ func (c *Controller) observeClaims(ctx context.Context, w *activeMove, o *steps.
 			return err
 		}
 	}
+	if err := c.observeBases(ctx, w, o); err != nil {
+		return err
+	}
 	if !record.Before(r.Phase, v1alpha1.MoveRetain) {
 		c.observeNext(ctx, o)
 	}

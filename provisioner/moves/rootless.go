@@ -28,8 +28,8 @@ func (c *Controller) chooseUsers(ctx context.Context, r *record.Record) error {
 		if err != nil {
 			return err
 		}
-		// Restic would set what only root may set: everything goes from mover to mover.
-		known.User, known.Store = user, nil
+		// Restic would set what only root may set: everything goes from mover to mover. And a version has what root has written.
+		known.User, known.Store, known.Basis = user, nil, nil
 	}
 	return nil
 }

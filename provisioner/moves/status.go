@@ -283,7 +283,7 @@ func conditions(r *record.Record, next *v1alpha1.VolumeMoveStatus) {
 	case len(r.Claims) == 0:
 		set(v1alpha1.MoveAccepted, false, "Refused", r.Why)
 	default:
-		set(v1alpha1.MoveAccepted, true, "Accepted", writesToKept(r))
+		set(v1alpha1.MoveAccepted, true, "Accepted", joinSentences(writesToKept(r), basesOf(r)))
 	}
 	committed := r.Phase == v1alpha1.MoveDone || r.Phase == v1alpha1.MoveRetain || r.Phase == v1alpha1.MoveFinalize ||
 		r.Phase == v1alpha1.MoveResume
@@ -297,6 +297,17 @@ func writesToKept(r *record.Record) string {
 	for i := range r.Claims {
 		if known := &r.Claims[i]; known.Kept != nil && known.Target.Ref.UID != "" && record.Before(r.Phase, v1alpha1.MoveCommit) {
 			said = append(said, decide.WhatIsWritten(r.Namespace, known))
+		}
+	}
+	return joinSentences(said...)
+}
+
+// basesOf says with which versions of replicas the targets of a move begin; empty if they begin empty.
+func basesOf(r *record.Record) string {
+	var said []string
+	for i := range r.Claims {
+		if r.Claims[i].Basis != nil {
+			said = append(said, decide.WhatItBeginsWith(&r.Claims[i]))
 		}
 	}
 	return joinSentences(said...)

@@ -65,6 +65,19 @@ func (r *Records) Named(namespace, name string) (found *record.Record) {
 	return found
 }
 
+// Having returns the records of the replicas that have their versions of a claim in a cluster. What one has of which the VolumeReplica is
+// gone goes.
+func (r *Records) Having(claim types.UID, cluster string) (found []*record.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, known := range r.records {
+		if !r.left[uid] && known.Head.Cluster == cluster && slices.Contains(known.ClaimUIDs(), claim) {
+			found = append(found, known)
+		}
+	}
+	return found
+}
+
 // leave notes that the VolumeReplica of a record is gone, which waits for no turn any more.
 func (r *Records) leave(uid types.UID) {
 	r.mu.Lock()

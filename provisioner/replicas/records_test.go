@@ -81,3 +81,21 @@ func TestAVolumeReplicaThatIsGoneHoldsUpNoOthersAndIsCountedNoMore(t *testing.T)
 	assert.True(t, c.Records.hasTurn(turn, now, nobody), "their versions stay, and no point of them is made any more")
 	assert.Empty(t, metrics.replicas)
 }
+
+func TestTheReplicasOfAClaimInAClusterAreFound(t *testing.T) {
+	records := NewRecords()
+	of := func(uid types.UID, cluster string, claims ...types.UID) *record.Record {
+		r := recordOf(uid, string(uid), cluster, "")
+		r.ClaimUID = claims[0]
+		for _, claim := range claims[1:] {
+			r.Others = append(r.Others, record.Part{ClaimUID: claim})
+		}
+		records.set(uid, r)
+		return r
+	}
+	one, _, _ := of("1", "west", "c1", "c2"), of("2", "east", "c2"), of("3", "west", "c3")
+	assert.Equal(t, []*record.Record{one}, records.Having("c2", "west"))
+	assert.Empty(t, records.Having("c1", "east"))
+	records.leave("1")
+	assert.Empty(t, records.Having("c2", "west"), "its versions go")
+}

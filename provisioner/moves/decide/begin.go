@@ -104,6 +104,9 @@ func makeTargetClaim(o steps.Observation, i int, claim steps.Claim) (steps.Step,
 	if o.Record.TakesSlots() {
 		return takeSlot(o, i, claim)
 	}
+	if step, ok := giveUpBasis(o, i); ok {
+		return step, true
+	}
 	switch {
 	case b == nil && ref.UID == "":
 		return steps.Step{Action: steps.MakeTarget{Claim: i}}, true
@@ -113,7 +116,12 @@ func makeTargetClaim(o steps.Observation, i int, claim steps.Claim) (steps.Step,
 		return steps.GoBack(o, fmt.Sprintf("a claim %s is at the target already and is not this move's: remove or rename it there, and move "+
 			"again", ref.Key()), record.TargetChanged), true
 	case ref.UID == "":
-		return steps.ChangeClaim(o, i, func(c *record.Claim) { c.Target.Ref.UID = b.UID }), true
+		return steps.ChangeClaim(o, i, func(c *record.Claim) {
+			if c.Target.Ref.UID = b.UID; isMadeOfBasis(c, b) {
+				// Its volume came when it was given up already.
+				c.Basis.Why = ""
+			}
+		}), true
 	}
 	return steps.Step{}, false
 }

@@ -75,6 +75,8 @@ type claim struct {
 	// nil.
 	single bool
 	snap   *snap
+	// basis is the version of a replica that the target begins with; nil if there is none.
+	basis *basis
 	// attaches: its volume at home is attached to the node of its pods. attached: it is,
 	// under the name of the virtual volume.
 	attaches, attached bool
@@ -198,6 +200,7 @@ func (w *world) observe() steps.Observation {
 		if seen.Attached = c.attached; c.attached && !c.at[record.Source].mover.Exists {
 			o.Attachments = append(o.Attachments, "node home-1, which it is attached to")
 		}
+		seen.NoBasis = w.seeBasis(o.Record, i)
 		seen.Snapshot = w.seeSnapshot(o.Record, i)
 		if seen.Snapshot.Exists && o.Record.Claims[i].Snapshot.Taken == "" {
 			w.must(!c.snap.member, "a snapshot that was taken with others is taken for one that was not")
@@ -319,6 +322,9 @@ func (w *world) first() *record.Record {
 		if w.keeper != nil {
 			w.keeper.inspected(&r.Claims[i])
 		}
+		if c.basis != nil {
+			r.Claims[i].Basis = &record.Basis{Replica: "data", Sealed: record.Sealed{Version: aVersion, UID: "s1"}}
+		}
 	}
 	if w.group != nil && len(w.snapped()) > 1 {
 		r.Group = &record.Group{By: "together", Version: "v1"}
@@ -371,6 +377,10 @@ func (w *world) apply(step steps.Step) {
 	case steps.Restore:
 		c.at[a.End].real.Spec.PersistentVolumeReclaimPolicy = r.Claims[a.Claim].At(a.End).Policy
 	case steps.MakeTarget:
+		if r.Claims[a.Claim].Basis.InUse() {
+			w.makeOfBasis(a.Claim)
+			return
+		}
 		w.must(c.at[record.Target].backing == nil && (w.version == nil || !w.version.slots), "a second target")
 		c.at[record.Target].backing = copyOf(a.Claim)
 		if c.at[record.Target].content = -1; w.version != nil {
@@ -398,6 +408,7 @@ func (w *world) apply(step steps.Step) {
 		w.must(w.keeper == nil || c.at[a.End].backing.Labels[keys.MoveOf] != keeperUID, "a copy is removed that another move keeps")
 		w.must(w.version == nil || a.End == record.Target || w.move.Spec.Action != v1alpha1.ActionMove,
 			"what had diverged is removed, and nobody said so")
+		w.must(!isOfBasis(c.at[a.End].backing) || !c.at[a.End].mover.Exists, "a target is removed that a mover has")
 		c.at[a.End].backing, c.at[a.End].real, c.at[a.End].content = nil, nil, -1
 	case steps.MakeGroup, steps.DropGroup:
 		w.applyGroup(step.Action)
@@ -497,6 +508,7 @@ func (w *world) live() {
 	w.now = w.now.Add(passed)
 	w.forcedLive(passed, chance)
 	for i, c := range w.claims {
+		w.basisLives(i, c, chance)
 		w.bind(c)
 		w.detach(c, chance)
 		w.moverLives(i, c, chance)
@@ -565,6 +577,8 @@ func (w *world) moverLives(i int, c *claim, chance func(int) bool) {
 			if end == record.Source {
 				c.alive = false
 			}
+		case end == record.Target && c.basis != nil && isOfBasis(c.at[end].backing) && c.at[end].real == nil:
+			// It gets its volume first; see basisLives.
 		case m.Exists && !m.Leaving && !m.Ended && !m.Unstarted && !m.Keyless && !m.Running && chance(60):
 			m.Running = true
 			if end == record.Target {

@@ -161,6 +161,8 @@ type Claim struct {
 	Target Copy                     `json:"target"`
 	// Kept is the copy that an earlier move keeps and that this one takes as its target; nil: the target is made.
 	Kept *Kept `json:"kept,omitempty"`
+	// Basis is the version that the target begins with; nil: it begins empty.
+	Basis *Basis `json:"basis,omitempty"`
 	// Generation is that of the copy at the target; 0 in records of earlier versions.
 	Generation int64 `json:"generation,omitempty"`
 	// Pass is the number of the last pass over the data; Settled says that no more are
@@ -406,6 +408,10 @@ func (r *Record) Clone() *Record {
 		if s := next.Claims[i].Snapshot; s != nil {
 			own := *s
 			next.Claims[i].Snapshot = &own
+		}
+		if b := next.Claims[i].Basis; b != nil {
+			own := *b
+			next.Claims[i].Basis = &own
 		}
 	}
 	if r.Group != nil {

@@ -103,6 +103,9 @@ type Claim struct {
 	Now Elsewhere
 	// Overwritten says that the replica does not count the version any more whose slot the claim is to get: it writes there, or is about to.
 	Overwritten bool
+	// NoBasis says why no volume can be made of the version that the target is to begin with; empty: one can, or the target has its volume.
+	// It is observed only in Provision.
+	NoBasis string
 	// Copy is the status of the mover at ReadEnd, nil if it was not reached; CopyError says
 	// why not.
 	Copy      *moverapi.Status
