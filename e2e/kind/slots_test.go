@@ -53,6 +53,8 @@ func TestACopyInSlotsFailsOver(t *testing.T) {
 	succeed(t, "failback", claim, "-n", shop, "--keep-source-for", "0s")
 	back := volumeOf(t, shop, claim)
 	require.Equal(t, lost.directory, back.directory)
+	// A disk that is being attached must not be mounted by the test, too.
+	readyPod(t, shop, db.pod(0))
 	now, _ := awaitStarts(t, back, 4)
 	require.True(t, strings.HasPrefix(now, rows), "west has other rows than home had: %q, and home had %q", now, rows)
 	finalize(t, shop, claim)

@@ -66,6 +66,14 @@ func failure(pod *corev1.Pod) string {
 // container returns what the first container that is not running waits for.
 func container(pod *corev1.Pod) string {
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if ended := status.State.Terminated; ended != nil && ended.ExitCode != 0 {
+			// Kubelets say so, too, while they wait until they start it again.
+			hint := fmt.Sprintf("kubectl logs %s -n %s -c %s", pod.Name, pod.Namespace, status.Name)
+			if ended.Reason == "OOMKilled" {
+				hint = "it used more memory than it may: raise resources.limits.memory"
+			}
+			return fmt.Sprintf("container %q ended with code %d (%s): %s", status.Name, ended.ExitCode, ended.Reason, hint)
+		}
 		waiting := status.State.Waiting
 		if waiting == nil || waiting.Reason == "ContainerCreating" || waiting.Reason == "PodInitializing" || waiting.Reason == "" {
 			continue

@@ -674,6 +674,20 @@ func TestWhyAPodThatHasANodeDoesNotStart(t *testing.T) {
 				fromWest(warning, "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503", time.Minute)}},
 			want: `pod "web-1" runs in cluster "west" but is not Ready: Readiness probe failed: HTTP probe failed with statuscode: 503`,
 		},
+		"it has just used more memory than it may": {
+			pod: Pod{Pod: pod(on("west"), held, unready, func(p *corev1.Pod) {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{
+					Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}}}}
+			})},
+			want: `pod "web-1" is in cluster "west": container "app" ended with code 137 (OOMKilled): it used more memory than it may: raise resources.limits.memory`,
+		},
+		"it has just ended badly": {
+			pod: Pod{Pod: pod(on("west"), held, unready, func(p *corev1.Pod) {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{
+					Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 2}}}}
+			})},
+			want: `pod "web-1" is in cluster "west": container "app" ended with code 2 (Error): kubectl logs web-1 -n shop -c app`,
+		},
 		"it uses more memory than it may": {
 			pod: Pod{Pod: pod(on("west"), held, waitingFor("CrashLoopBackOff", "back-off 20s"), func(p *corev1.Pod) {
 				p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
