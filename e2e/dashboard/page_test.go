@@ -162,8 +162,8 @@ func scroll(page *browser.Page) figures {
 	return f
 }
 
-// Times are printed, for docs/dashboard.md, and have no budget here: they depend on the machine. The yardstick is a page with a hundredth of
-// the claims.
+// Times are printed, for docs/dashboard.md, and have no budget here: they depend on the machine. The yardstick is a page with a hundredth
+// of the claims.
 func TestThePageShows5000ClaimsAndStaysLight(t *testing.T) {
 	const claims = 5000
 	b := browser.Start(t)
