@@ -186,7 +186,7 @@ func TestWhySaysWhatTheProvisionerOfOthersSays(t *testing.T) {
 	must.Create(t, classes, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "nothing.example.com",
 		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)})
 	t.Cleanup(func() { _ = classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
-	of := fmt.Sprintf(`for claim "data" is of storage class %q, whose provisioner is "nothing.example.com" and not Lodestone: `, name)
+	of := fmt.Sprintf(`claim "data" is of storage class %q, whose provisioner is "nothing.example.com" and not Lodestone: `, name)
 	claim := must.Create(t, bed.Home.Client().CoreV1().PersistentVolumeClaims(namespace), fabric.NewClaim(namespace, "data", name))
 
 	// As kube-scheduler does from Kubernetes 1.35 on, before it has the claim say the node.
@@ -199,11 +199,11 @@ func TestWhySaysWhatTheProvisionerOfOthersSays(t *testing.T) {
 		"-n", namespace)
 
 	must.Create(t, bed.Home.Client().CoreV1().Pods(namespace), fabric.AtHome(fabric.NewPod(namespace, "web", "data")))
-	says(t, `pod "web" has no node yet, `+of+`that one makes its volume for node "home-`, "pod", "web", "-n", namespace)
+	says(t, `pod "web" has no node yet: `+of+`that one makes its volume for node "home-`, "pod", "web", "-n", namespace)
 
 	toldIn(t, bed.Home, "PersistentVolumeClaim", claim, "ProvisioningFailed", "the array has no room")
 	for _, pod := range []string{"chosen", "web"} {
-		says(t, fmt.Sprintf("pod %q has no node yet, ", pod)+of+"the array has no room", "pod", pod, "-n", namespace)
+		says(t, fmt.Sprintf("pod %q has no node yet: ", pod)+of+"the array has no room", "pod", pod, "-n", namespace)
 	}
 	says(t, "and not Lodestone: the array has no room", "pvc", "data", "-n", namespace)
 }

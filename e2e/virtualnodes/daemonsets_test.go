@@ -140,7 +140,7 @@ func TestInstallingRestartsNoDaemonSet(t *testing.T) {
 	t.Run("the command tells what restarts, and asks", func(t *testing.T) {
 		code, out := plugin(t, namespace, "\n")
 		assert.Equal(t, 3, code, out)
-		assert.Regexp(t, namespace+`/agents +[1-9] +2 pod\(s\), 1 at a time`, out)
+		assert.Regexp(t, namespace+`/agents +[1-9] +2 pods, 1 at a time`, out)
 		assert.True(t, unchanged(), "nobody said yes")
 		code, out = plugin(t, namespace, "", "default/agents")
 		assert.Equal(t, 1, code, out)
