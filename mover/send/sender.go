@@ -1,6 +1,6 @@
 // Package send is the reading end of a move: Sender.Run executes the tasks of the controller with
 // the receiver at the other end of the data connection. Read sender.go first; pass.go has the tasks,
-// with the scans of both ends, store.go the way through a repository.
+// with the scans of both ends, fingerprints.go what can be said without reading, store.go the way through a repository.
 //
 // Each task scans both volumes as they are and sends the differences, so a task may be started
 // again at any point: after a cut connection, or after a restart of either mover.
