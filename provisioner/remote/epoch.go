@@ -155,6 +155,10 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 		c.gate.OpenUntil(now.Add(homeepoch.Validity(c.clusters.interval)))
 		return unkept(), 0, nil
 	case homeepoch.Suspect:
+		// Only somebody who looks can end a doubt, so the mark has to be that of this cluster: another one may answer at its address by now.
+		if err := c.current().sameCluster(ctx, found.clusterUID); err != nil {
+			return epochState{}, 0, err
+		}
 		c.gate.Close()
 		c.epoch.holding = false
 		decision.Record.Doubt.Since = now.UTC().Truncate(time.Second)
@@ -315,6 +319,21 @@ func (r *Clusters) storeEpoch(ctx context.Context, id string, before *corev1.Sec
 	}
 	if err != nil {
 		return fmt.Errorf("write the record of the home epoch: %w", err)
+	}
+	return nil
+}
+
+// sameCluster returns an error unless the cluster that answers now has this UID.
+func (c *connection) sameCluster(ctx context.Context, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	system, err := c.marks.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("get namespace %s, which tells clusters apart: %w", metav1.NamespaceSystem, err)
+	}
+	if string(system.UID) != uid {
+		return fmt.Errorf("another cluster answers at its address by now: its namespace %s has UID %s, not %s", metav1.NamespaceSystem,
+			system.UID, uid)
 	}
 	return nil
 }

@@ -9,10 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -35,8 +37,12 @@ type epochWorld struct {
 
 func newEpochWorld(t *testing.T) *epochWorld {
 	t.Helper()
-	return &epochWorld{T: t, home: fake.NewClientset(), west: fake.NewClientset(), events: record.NewFakeRecorder(10),
+	return &epochWorld{T: t, home: fake.NewClientset(), west: fake.NewClientset(kubeSystem("west-uid")), events: record.NewFakeRecorder(10),
 		remote: &v1alpha1.RemoteCluster{ObjectMeta: metav1.ObjectMeta{Name: "west", UID: "r1"}}}
+}
+
+func kubeSystem(uid types.UID) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: uid}}
 }
 
 // process returns what a provisioner of that home knows of west when it has just started.
@@ -317,4 +323,31 @@ func TestAMarkThatIsTakenAwayWithTheRemoteClusterLeavesNoDoubt(t *testing.T) {
 	before := w.mark()
 	require.NoError(t, copied.dropEpoch(context.Background()))
 	assert.Equal(t, before, w.mark())
+}
+
+func TestAMarkOfAnotherClusterAtTheSameAddressIsNoDoubt(t *testing.T) {
+	w := newEpochWorld(t)
+	c := w.process()
+	for range 2 {
+		require.True(t, w.keep(c).acts)
+	}
+	before := w.recorded()
+
+	west := w.west
+	for name, there := range map[string]*corev1.Namespace{"it has no mark": kubeSystem("other-uid"), "it does not say who it is": nil} {
+		other := fake.NewClientset()
+		if there != nil {
+			require.NoError(t, other.Tracker().Add(there))
+		}
+		c.connection.marks = other
+		w.keep(c)
+		assert.Nil(t, w.recorded().Doubt, name)
+		assert.Equal(t, before.Next, w.recorded().Next, name)
+		leases, err := other.CoordinationV1().Leases("").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		assert.Empty(t, leases.Items, name)
+	}
+
+	c.connection.marks = west
+	assert.Equal(t, "InForce", w.until(c, "InForce").reason)
 }
