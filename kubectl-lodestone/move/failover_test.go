@@ -1,6 +1,7 @@
 package move
 
 import (
+	"strings"
 	"testing"
 	"time"
 

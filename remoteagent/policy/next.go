@@ -160,10 +160,10 @@ func awaitLease(o Observation) (Step, bool) {
 		"that it runs."}), true
 }
 
-// UsesClaims reports whether the pod of a ShadowPod uses claims, its own ones too. One that cannot be read may.
+// UsesClaims reports whether the pod of a ShadowPod uses claims. One that cannot be read may.
 func UsesClaims(shadow *remotev1alpha1.ShadowPod) bool {
 	return shadow.Spec.Unreadable != "" || slices.ContainsFunc(shadow.Spec.Pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+		return v.PersistentVolumeClaim != nil
 	})
 }
 

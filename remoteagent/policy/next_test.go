@@ -245,9 +245,6 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 		return shadowPod(phase, append(change, usesClaim)...)
 	}
 	of := func(change ...func(*corev1.Pod)) *corev1.Pod { return podFor(shadow(created), change...) }
-	ephemeral := func(s *remotev1alpha1.ShadowPod) {
-		s.Spec.Pod.Spec.Volumes = []corev1.Volume{{Name: "own", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}
-	}
 	for name, test := range map[string]struct {
 		o      Observation
 		lease  podlease.State
@@ -262,8 +259,6 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 			verb: Idle},
 		"why it is ended is written down first": {o: Observation{Shadow: shadow(created), Pod: of(), Home: Away}, lease: podlease.Lapsed,
 			verb: Note, phase: created, reason: ReasonHomeSilent},
-		"a pod with a claim of its own is ended, too": {o: Observation{Shadow: shadowPod(created, ephemeral),
-			Pod: podFor(shadowPod(created, ephemeral)), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: created, reason: ReasonHomeSilent},
 		"a pod that cannot be read may use claims": {o: Observation{Shadow: shadowPod(created, unreadable), Pod: of(), Home: Away},
 			lease: podlease.Lapsed, verb: Note, phase: created, reason: ReasonHomeSilent},
 		"a pod without claims goes on": {o: Observation{Shadow: shadowPod(created), Pod: podFor(shadowPod(created)), Home: Away},
