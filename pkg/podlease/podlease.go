@@ -21,6 +21,9 @@ const (
 	Most  = 24 * time.Hour
 )
 
+// maxRequest bounds what a remote cluster may say.
+const maxRequest = 1 << 52
+
 // Ask is a lease that home asks for, and that an agent promises.
 type Ask struct {
 	// Request is another number in each ask of one home, so that a promise is not taken for that of a later ask.
@@ -124,6 +127,9 @@ func Next(r *Record, wanted time.Duration, shown Ask) *Record {
 	seconds := int64(wanted / time.Second)
 	if r == nil && seconds == 0 {
 		return nil
+	}
+	if shown.Request < 0 || shown.Request > maxRequest {
+		shown = Ask{} // No home asks for that.
 	}
 	next := Record{}
 	if r != nil {

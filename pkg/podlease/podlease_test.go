@@ -1,6 +1,7 @@
 package podlease
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -92,6 +93,7 @@ func TestHomeRemembersWhatIsPromisedAndForgetsWhatMayNotBe(t *testing.T) {
 		"it stays promised":                     {&Record{two, two}, 2 * time.Minute, two, &Record{two, two}, 2 * time.Minute},
 		"the agent has forgotten":               {&Record{two, two}, 2 * time.Minute, Ask{}, &Record{Asked: two}, 0},
 		"the agent shows something else":        {&Record{two, two}, 2 * time.Minute, Ask{7, 3600}, &Record{Asked: two}, 0},
+		"the agent shows what no home asks for": {nil, 2 * time.Minute, Ask{math.MaxInt64, 120}, &Record{Asked: two}, 0},
 		"a longer one is asked for":             {&Record{two, two}, 10 * time.Minute, two, &Record{ten, two}, 10 * time.Minute},
 		"the longer one is not shown yet":       {&Record{ten, two}, 10 * time.Minute, two, &Record{ten, two}, 10 * time.Minute},
 		"the longer one is promised":            {&Record{ten, two}, 10 * time.Minute, ten, &Record{ten, ten}, 10 * time.Minute},

@@ -477,7 +477,8 @@ func (c *Cluster) dropEpoch(ctx context.Context) error {
 	if at.unreadable || !homeepoch.Explains(record, at.mark()) {
 		return nil
 	}
-	if err := at.write(ctx, homeepoch.Mark{}, podlease.Next(record.PodLease, 0, at.promised)); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+	none := podlease.Next(record.PodLease, 0, at.promised)
+	if err := at.write(ctx, homeepoch.Mark{}, none); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
 	c.gate.Close()

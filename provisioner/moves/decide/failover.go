@@ -17,7 +17,8 @@ import (
 )
 
 // This file has what is different where a claim gets a sealed version of a replica: the target is made of that and nothing is
-// copied, somebody may vouch for a source that does not answer, or its pods may have been promised to end, and the source is never removed without being asked for.
+// copied, somebody may vouch for a source that does not answer, or its pods may have been promised to end, and the source is never removed
+// without being asked for.
 
 // provisionVersion makes the targets of a version, and stops the pods once all can be used.
 func provisionVersion(o steps.Observation) steps.Step {
