@@ -66,7 +66,7 @@ var offers = map[string]string{
 	"replicate delete -n {ns} pvc ":           "data wal",
 	"replicate delete -n {ns} volumereplica/": "volumereplica/spare",
 	"failover -n {ns} ":                       "data wal pvc statefulset deployment pod",
-	"failover data --fence ":                  "Proven Declared",
+	"failover data --fence ":                  "Proven Lease Declared",
 	"failback -n {ns} ":                       "data {move}",
 	"adopt --context west ":                   "{home}",
 	"status ":                                 "west remotecluster",

@@ -46,6 +46,7 @@ var (
 	bed         = &fabric.Fabric{}
 	provisioner *fabric.Program
 	virtualNode *fabric.Program
+	agent       *fabric.Program
 	drivers     = map[string]*sidecars.Driver{}
 	// programs are the paths of programs that pods run, by image.
 	programs = map[string]string{}
@@ -74,7 +75,7 @@ func TestMain(m *testing.M) {
 		if _, err := bed.StartExtender(ctx); err != nil {
 			return err
 		}
-		if _, err := bed.StartAgent(ctx); err != nil {
+		if agent, err = bed.StartAgent(ctx); err != nil {
 			return err
 		}
 		if virtualNode, err = bed.StartVirtualNode(ctx); err != nil {

@@ -40,7 +40,10 @@ there since, until kubectl lodestone move finalize removes it. kubectl lodestone
 brings the claim back there.
 
 If the cluster of that volume does not answer, nobody can see whether pods still write
-there. If they do not, or if what they do does not count, say so with --fence Declared:
+there. With --fence Lease it is waited until they have ended, if an administrator has set
+spec.podLease of the RemoteCluster and the remote agent there has promised to end them
+once home is silent. It proves nothing if that agent, or a node there, does not work.
+If nobody writes there, or if what they do does not count, say so with --fence Declared:
 they end when their cluster answers again. It takes the right to fence remoteclusters.
 
 Each claim gets a version of its own: those of several claims are of different moments.
@@ -52,6 +55,9 @@ the claim had, so that pods of a test show whether the application starts with t
 claim, its pods and its copy go on as they are, and what the test writes is in no version.`,
 		Example: `  # The cluster of claim data is lost
   kubectl lodestone failover data -n shop --fence Declared
+
+  # It has promised to end its pods while home is silent: wait for that
+  kubectl lodestone failover data -n shop --fence Lease
 
   # The application has spoiled its files: back to a version from before that
   kubectl lodestone replicate status data -n shop -o yaml
@@ -99,7 +105,8 @@ claim, its pods and its copy go on as they are, and what the test writes is in n
 	command.Flags().StringVar(&f.to, "to", "", "use the copy in this cluster; needed only if a claim has several")
 	command.Flags().StringVar(&f.version, "version", "", "name of the version, as replicate status -o yaml shows it; by default the newest")
 	command.Flags().StringVar(&f.fence, "fence", f.fence, "who says that nobody writes to the volume that the claim has: Proven asks its "+
-		"cluster, with Declared you vouch for a cluster that does not answer")
+		"cluster; of one that does not answer Lease waits until its remote agent has ended the pods, as promised, and with Declared you vouch "+
+		"for it")
 	command.Flags().BoolVar(&f.drill, "test", false, "make a new claim from the version, and leave the claim and its copy as they are")
 	command.Flags().StringVar(&f.name, "name", "", "name of the claim that --test makes; by default that of the claim with -drill")
 	command.Flags().BoolVar(&f.yes, "yes", false, "do not ask")
@@ -109,7 +116,7 @@ claim, its pods and its copy go on as they are, and what the test writes is in n
 		"one List", cli.JSON, cli.YAML, cli.Name)
 	cli.CompleteFlag(command, flags, "to", cli.Clusters)
 	_ = command.RegisterFlagCompletionFunc("fence", cobra.FixedCompletions([]string{string(v1alpha1.FenceProven),
-		string(v1alpha1.FenceDeclared)}, cobra.ShellCompDirectiveNoFileComp))
+		string(v1alpha1.FenceLease), string(v1alpha1.FenceDeclared)}, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
 
@@ -123,9 +130,9 @@ func (f *failover) check(o *Options, workload cli.Reference, claims []string, fe
 		return cli.Misuse("--name %q cannot be a claim: names have up to 253 lower-case letters, digits, '-' and '.'", f.name)
 	case f.name != "" && (workload.Name != "" || len(claims) != 1):
 		return cli.Misuse("--name is for one claim: name only the claim to test")
-	case !oneOf(v1alpha1.FailoverFence(f.fence), v1alpha1.FenceProven, v1alpha1.FenceDeclared):
-		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume, or Declared, if you vouch for one that "+
-			"does not answer", f.fence)
+	case !oneOf(v1alpha1.FailoverFence(f.fence), v1alpha1.FenceProven, v1alpha1.FenceLease, v1alpha1.FenceDeclared):
+		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume, or of one that does not answer Lease, if "+
+			"it has promised to end its pods, or Declared, if you vouch for it", f.fence)
 	case f.to != "" && len(validation.IsDNS1123Label(f.to)) > 0:
 		return cli.Misuse("--to %q cannot be a cluster: names have up to 63 lower-case letters, digits and '-'", f.to)
 	case f.version != "" && len(validation.IsDNS1123Subdomain(f.version)) > 0:
@@ -278,7 +285,11 @@ func (f *failover) describe(copied *v1alpha1.VolumeReplica, now time.Time) strin
 	} else {
 		text += ". The claim gets that; the volume that it has is kept, with what was written since, and is not used any more."
 	}
-	if f.fence == string(v1alpha1.FenceDeclared) {
+	switch v1alpha1.FailoverFence(f.fence) {
+	case v1alpha1.FenceLease:
+		text += " If its cluster does not answer, it is waited until the remote agent there has ended the pods, as it has promised: if that or a " +
+			"node there does not work, they go on beside those that follow them."
+	case v1alpha1.FenceDeclared:
 		text += " If its cluster does not answer, pods there are taken for gone: if they run, they go on beside those that follow them."
 	}
 	return text

@@ -1,6 +1,7 @@
 package move
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,20 @@ func TestClaimsOfOneMomentFailOverTogether(t *testing.T) {
 	assert.Contains(t, f.describe(&pair, pair.Status.Standbys[0].Sealed.Time),
 		`cluster east has a copy of claims "data", "wal", 0s old. All of `+
 			"these claims get that, of one moment; the volumes that they have are kept")
+}
+
+func TestItIsSaidWhatEachFenceTakesForGranted(t *testing.T) {
+	one := copied("data", "east", "v1")
+	for fence, says := range map[v1alpha1.FailoverFence]string{
+		v1alpha1.FenceProven:   "and is not used any more.",
+		v1alpha1.FenceLease:    "it is waited until the remote agent there has ended the pods, as it has promised",
+		v1alpha1.FenceDeclared: "pods there are taken for gone: if they run, they go on beside those that follow them.",
+	} {
+		f := &failover{fence: string(fence)}
+		text := f.describe(&one, one.Status.Standbys[0].Sealed.Time)
+		assert.Contains(t, text, says)
+		assert.Equal(t, fence != v1alpha1.FenceProven, strings.Contains(text, "If its cluster does not answer"))
+	}
 }
 
 func TestWhatBecameOfAFailoverIsSaid(t *testing.T) {

@@ -263,14 +263,17 @@ func login(kubeconfig []byte) *Credentials {
 	return c
 }
 
-// warnings returns sentences on credentials that end soon or have ended. The provisioner's warnings
-// are used where there are some, since it renews tokens; else the expiry of the credentials
-// decides.
+// warnings returns sentences on credentials that end soon or have ended, on a mark that home cannot
+// keep, and on a lease that is not promised. The provisioner's warnings are used where there are
+// some, since it renews tokens; else the expiry of the credentials decides.
 func warnings(clusters []Cluster, now time.Time) []string {
 	var lines []string
 	for _, c := range clusters {
 		if kept := meta.FindStatusCondition(c.Conditions, v1alpha1.HomeInForce); kept != nil && kept.Reason == "NotKept" {
 			lines = append(lines, c.Name+": "+kept.Message)
+		}
+		if lease := meta.FindStatusCondition(c.Conditions, v1alpha1.PodLeasePromised); lease != nil && lease.Status == metav1.ConditionFalse {
+			lines = append(lines, c.Name+": "+lease.Message)
 		}
 		if known := meta.FindStatusCondition(c.Conditions, v1alpha1.CredentialsValid); known != nil && known.Status != metav1.ConditionUnknown {
 			switch known.Reason {

@@ -121,6 +121,15 @@ func TestJSONHasEmptyListsAndNoAges(t *testing.T) {
 	assert.Equal(t, map[string]any{"kind": "token", "expires": "2026-01-03T03:04:05Z"}, west["credentials"])
 }
 
+func TestALeaseThatIsAskedForAndNotPromisedIsSaid(t *testing.T) {
+	clusters := world(t).clusters()
+	clusters[1].Conditions = []metav1.Condition{{Type: v1alpha1.PodLeasePromised, Status: metav1.ConditionFalse, Reason: "NotPromised",
+		Message: "the remote agent there has not promised yet"}}
+	assert.Equal(t, []string{"west: the remote agent there has not promised yet"}, warnings(clusters, now.Add(-time.Hour)))
+	clusters[1].Conditions[0].Status = metav1.ConditionTrue
+	assert.Empty(t, warnings(clusters, now.Add(-time.Hour)))
+}
+
 func TestCredentialsThatEndSoonAreSaid(t *testing.T) {
 	clusters := world(t).clusters()
 	assert.Empty(t, warnings(clusters, now.Add(-time.Hour)))

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 )
 
 // Observation is what the provisioner knows of one remote cluster.
@@ -345,6 +347,8 @@ type Record struct {
 	Next Mark `json:"next"`
 	// Doubt is set while home must not act there, until an administrator confirms it.
 	Doubt *Doubt `json:"doubt,omitempty"`
+	// PodLease is the lease that home asks for with each renewal; nil: it never asked for one.
+	PodLease *podlease.Record `json:"podLease,omitempty"`
 }
 
 // Doubt is why home must not act in a remote cluster.

@@ -197,6 +197,9 @@ const (
 	// package homeepoch. The provisioner writes it.
 	HomeEpoch = "lodestone.dev/home-epoch"
 
+	// PodLease is, beside HomeEpoch, the lease that home asks for; see package podlease. The provisioner writes it.
+	PodLease = "lodestone.dev/pod-lease"
+
 	// ConfirmedHome is, on a RemoteCluster, the ID of the doubt that an administrator has ended with
 	// kubectl lodestone confirm: this home cluster is the one that acts there.
 	ConfirmedHome = "lodestone.dev/confirmed-home"

@@ -49,6 +49,7 @@ func (c *Controller) fillFailover(ctx context.Context, r *record.Record, move *v
 	slices.SortFunc(all, func(a, b *lost) int { return a.of - b.of })
 	r.Passes = 0
 	r.Failover = &record.Failover{Replica: wanted.Replica, Cut: all[0].version.Cut, Declared: wanted.Fence == v1alpha1.FenceDeclared,
+		Lease:  wanted.Fence == v1alpha1.FenceLease,
 		Others: slices.Repeat([]record.Sealed{{}}, len(all)-1)}
 	for i, one := range all {
 		has := one.version.At(one.of)
@@ -56,7 +57,7 @@ func (c *Controller) fillFailover(ctx context.Context, r *record.Record, move *v
 			r.Failover.Slots = copied.UID
 		}
 		*r.Failover.At(i) = record.Sealed{Version: has.Name, UID: has.UID, Volume: has.Volume}
-		source, err := c.inspectLost(ctx, one.claim, one.from, r.Failover.Declared)
+		source, err := c.inspectLost(ctx, one.claim, one.from, r.Failover)
 		if err != nil {
 			return nil, err
 		}
@@ -140,18 +141,33 @@ func versionOf(copied *replica.Record, claim *corev1.PersistentVolumeClaim, move
 	return version, of, nil
 }
 
-// inspectLost inspects the source of a failover, which may be lost: nothing is read of it, but who uses it must be known, or vouched
-// for.
+// inspectLost inspects the source of a failover, which may be lost: nothing is read of it, but who uses it must be known, vouched
+// for, or have been promised to end.
 func (c *Controller) inspectLost(ctx context.Context, claim *corev1.PersistentVolumeClaim, from backing.Ref,
-	declared bool) (*record.Copy, error) {
+	failover *record.Failover) (*record.Copy, error) {
 	source := &record.Copy{Ref: from}
 	if err := c.requireStarted(from.Cluster); err != nil {
 		return nil, err
 	}
 	at, why := c.sites.Reach(from.Cluster)
 	if why != "" {
-		if declared {
+		if failover.Declared {
 			return source, nil
+		}
+		silence, err := c.Clusters.Silence(ctx, from.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		if failover.Lease && silence.IsPromised() {
+			return source, nil
+		}
+		if failover.Lease {
+			return nil, refuse("%s, and fence Lease proves nothing: %s; wait until it answers, or if nobody writes there any more, or what is "+
+				"written there does not count, fail over with spec.failover.fence Declared (--fence Declared)", why, silence.Why)
+		}
+		if silence.IsPromised() {
+			return nil, refuse("%s: the data of claim %q is there, and so may be pods that write to it; its remote agent has promised to end "+
+				"these: fail over with spec.failover.fence Lease (--fence Lease), which waits for that", why, claim.Name)
 		}
 		return nil, refuse("%s: the data of claim %q is there, and so may be pods that write to it; wait until it answers, or if nobody writes "+
 			"there any more, or what is written there does not count, fail over with spec.failover.fence Declared (--fence Declared)", why,

@@ -50,6 +50,12 @@ func (c *Controller) observe(ctx context.Context, w *activeMove) (steps.Observat
 	if err := c.observeRemovedClusters(ctx, &o); err != nil {
 		return o, err
 	}
+	if f := o.Record.Failover; f != nil && f.Lease && o.Source.Unusable != "" && record.Before(o.Record.Phase, v1alpha1.MoveCommit) {
+		var err error
+		if o.Source.Silence, err = c.Clusters.Silence(ctx, o.Record.ClusterOf(record.Source)); err != nil {
+			return o, err
+		}
+	}
 	// After the volumes: a node that mounts one later has read its state before.
 	if err := c.observeUsers(ctx, &o); err != nil {
 		return o, err

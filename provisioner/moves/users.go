@@ -108,7 +108,9 @@ func podOf(pod *corev1.Pod) steps.Pod {
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
 		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
 		Released: ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0 && !slices.Contains(pod.Finalizers, keys.RemotePodFinalizer),
-		Hasty:    pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
+		Grace: max(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds),
+			ptr.Deref(pod.DeletionGracePeriodSeconds, 0)),
+		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,
 	}
 	for _, gate := range pod.Spec.SchedulingGates {
 		seen.Gated = seen.Gated || gate.Name == keys.MovingGate

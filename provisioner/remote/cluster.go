@@ -55,6 +55,8 @@ type Cluster struct {
 	writing chan struct{}
 	// ignoreUntil is until when a cluster that sent too much data stays disconnected.
 	ignoreUntil time.Time
+	// sent is when a heartbeat for the remote agent may have been sent last, or when this process began.
+	sent time.Time
 
 	// gate lets changes through to the cluster while home is known to be the one that acts there.
 	gate *clients.Gate

@@ -162,8 +162,8 @@ func (r *Clusters) serve(ctx context.Context, id string, now bool) {
 	if r.ended || ctx.Err() != nil || r.Object(id) == nil {
 		return
 	}
-	c := &Cluster{id: id, clusters: r, signals: newSignals(), since: time.Now(), recorded: map[string]bool{}, waiting: map[string]int{},
-		writing: make(chan struct{}, 1), gate: clients.NewGate()}
+	c := &Cluster{id: id, clusters: r, signals: newSignals(), since: time.Now(), sent: time.Now(), recorded: map[string]bool{},
+		waiting: map[string]int{}, writing: make(chan struct{}, 1), gate: clients.NewGate()}
 	r.clusters[id] = c
 	r.running.Go(func() {
 		c.run(ctx)

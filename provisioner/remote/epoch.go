@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/homeepoch"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 )
 
 // epochState is the condition HomeInForce. acts says whether home may change anything in the cluster, and in which epoch; 0: it keeps no
@@ -58,6 +60,8 @@ type epochMemory struct {
 	// renewed is when a renewal that succeeded was sent last.
 	renewed time.Time
 	state   epochState
+	// podLease is what home asks for, and was promised, nil if it was never asked for.
+	podLease *podlease.Record
 }
 
 // watch notes which mark is at a place, and returns for how long, and for how long no heartbeat came there.
@@ -90,6 +94,8 @@ type place struct {
 	// lease is nil if there is none.
 	lease      *coordinationv1.Lease
 	unreadable bool
+	// promised is the lease that the remote agent shows.
+	promised podlease.Ask
 }
 
 func (p *place) mark() homeepoch.Mark {
@@ -174,6 +180,8 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 		return c.awaitEpoch(decision, o)
 	case homeepoch.Write:
 	}
+	decision.Record.PodLease = podlease.Next(decision.Record.PodLease, wantedLease(remote), at.promised)
+	c.epoch.podLease = decision.Record.PodLease
 	ctx, cancel := finishing(ctx)
 	defer cancel()
 	if record == nil || !equality.Semantic.DeepEqual(*record, decision.Record) {
@@ -182,7 +190,10 @@ func (c *Cluster) stepEpoch(ctx context.Context, remote *v1alpha1.RemoteCluster,
 		}
 	}
 	sent := time.Now()
-	switch err := at.write(ctx, decision.Record.Next); {
+	err = at.write(ctx, decision.Record.Next, decision.Record.PodLease)
+	// Whatever became of it, it may have arrived.
+	c.beat()
+	switch {
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		if decision.Record.Held.None() {
 			c.gate.OpenUntil(now.Add(homeepoch.Validity(c.clusters.interval)))
@@ -354,6 +365,7 @@ func (c *connection) epochPlace(ctx context.Context, found finding) (*place, err
 			return nil, fmt.Errorf("read HomeCluster %s: %w", c.homeID, err)
 		}
 		at.peering += "/" + string(tenant.UID)
+		at.promised = promisedBy(tenant)
 	} else {
 		at.namespace, at.name, at.made = keys.VolumesNamespace, "home-"+c.homeID, false
 	}
@@ -380,34 +392,24 @@ func (p *place) read(ctx context.Context) error {
 }
 
 // write replaces the mark that was read by another one; an empty one takes it away. It fails if somebody
-// else has replaced it. The virtual node program renews the same Lease.
-func (p *place) write(ctx context.Context, mark homeepoch.Mark) error {
+// else has replaced it. The virtual node program renews the same Lease. For the remote agent it is a heartbeat, which asks for a lease.
+func (p *place) write(ctx context.Context, mark homeepoch.Mark, asks *podlease.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	text := ""
-	if !mark.None() {
-		var err error
-		if text, err = mark.Encode(); err != nil {
-			return err
-		}
+	notes, err := notesOf(mark, asks)
+	if err != nil {
+		return err
 	}
 	before := p.mark()
 	leases := p.client.CoordinationV1().Leases(p.namespace)
-	var err error
 	for range 5 {
 		if p.lease == nil {
-			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name,
-				Annotations: map[string]string{keys.HomeEpoch: text}}}
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name}}
+			setNotes(lease, notes)
 			_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
 		} else {
 			lease := p.lease.DeepCopy()
-			if lease.Annotations == nil {
-				lease.Annotations = map[string]string{}
-			}
-			lease.Annotations[keys.HomeEpoch] = text
-			if text == "" {
-				delete(lease.Annotations, keys.HomeEpoch)
-			}
+			setNotes(lease, notes)
 			_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
 		}
 		if !apierrors.IsConflict(err) {
@@ -424,6 +426,32 @@ func (p *place) write(ctx context.Context, mark homeepoch.Mark) error {
 		return fmt.Errorf("write Lease %s/%s: %w", p.namespace, p.name, err)
 	}
 	return nil
+}
+
+// notesOf returns the annotations of the Lease that have a mark and what home asks for; those that are empty are taken off.
+func notesOf(mark homeepoch.Mark, asks *podlease.Record) (notes map[string]string, err error) {
+	notes = map[string]string{keys.HomeEpoch: "", keys.PodLease: ""}
+	if !mark.None() {
+		if notes[keys.HomeEpoch], err = mark.Encode(); err != nil {
+			return nil, err
+		}
+	}
+	if asks != nil {
+		notes[keys.PodLease], err = asks.Asked.Encode()
+	}
+	return notes, err
+}
+
+func setNotes(lease *coordinationv1.Lease, notes map[string]string) {
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	maps.Copy(lease.Annotations, notes)
+	for key, text := range notes {
+		if text == "" {
+			delete(lease.Annotations, key)
+		}
+	}
 }
 
 // dropEpoch takes this home's mark out of a cluster whose RemoteCluster goes: who peers with it again
@@ -449,7 +477,8 @@ func (c *Cluster) dropEpoch(ctx context.Context) error {
 	if at.unreadable || !homeepoch.Explains(record, at.mark()) {
 		return nil
 	}
-	if err := at.write(ctx, homeepoch.Mark{}); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+	none := podlease.Next(record.PodLease, 0, at.promised)
+	if err := at.write(ctx, homeepoch.Mark{}, none); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
 	c.gate.Close()
@@ -519,5 +548,5 @@ func (e endedCluster) release(ctx context.Context) error {
 	if err := c.clusters.storeEpoch(ctx, c.id, secret, next); err != nil {
 		return err
 	}
-	return at.write(ctx, next.Next)
+	return at.write(ctx, next.Next, next.PodLease)
 }

@@ -79,6 +79,7 @@ func (c *Cluster) status(seen *v1alpha1.RemoteCluster, volumes int) *v1alpha1.Re
 	for _, condition := range c.verdict.conditions(seen.Generation) {
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
+	c.setPodLease(seen, status)
 	if c.verdict.version != "" {
 		status.KubernetesVersion = c.verdict.version
 	}

@@ -147,6 +147,11 @@ func (a *automatic) choose(ctx context.Context, seen *attempts, o decide.Outage)
 	}
 	// Asked last, for it takes requests.
 	o.Runnable = seen.runnable.of(ctx, a.Controller, o.Record)
+	silence, err := a.Clusters.Silence(ctx, o.At)
+	if err != nil {
+		return nil, plain(fmt.Sprintf("it is not known how cluster %s is fenced, which is tried again: %v", o.At, err))
+	}
+	o.Promised = silence.IsPromised()
 	return o.FailsOver()
 }
 

@@ -60,12 +60,14 @@ func Run(ctx context.Context, config *Config) error {
 	}
 	from := sources.New(client, objects)
 	heartbeats := tenancy.NewHeartbeats(config.AwayAfter)
+	leases := tenancy.NewLeases(client, heartbeats, from)
 	requests := namespaces.New(namespaces.Config{
 		Client: client, Metadata: metadataClient, Remote: objects, Sources: from, Recorder: recorder, Confined: confined.Refusal,
 		Healing: func(namespace string) bool { return healing.Pending(from, namespace) },
 	})
 	homes := tenancy.New(tenancy.Config{
-		Client: client, Remote: objects, Sources: from, Confined: confined.Refusal, Presence: heartbeats.Presence, Forget: heartbeats.Forget,
+		Client: client, Remote: objects, Sources: from, Confined: confined.Refusal, Presence: heartbeats.Presence, Lease: leases.State,
+		Forget: leases.Forget,
 		DeleteIfEmpty: func(ctx context.Context, namespace *corev1.Namespace) error {
 			_, err := requests.DeleteIfEmpty(ctx, namespace)
 			return err
@@ -73,11 +75,13 @@ func Run(ctx context.Context, config *Config) error {
 	})
 	shadowPods := pods.New(pods.Config{
 		Client: client, Remote: objects, Sources: from, Recorder: recorder, Metrics: podMetrics, Presence: heartbeats.Presence,
-		SettleTime: config.SettleTime, Workers: config.Workers,
+		Lease: leases.State, SettleTime: config.SettleTime, Workers: config.Workers,
 	})
 	offers := offer.New(objects, from)
 	probing := probes.New(objects, from)
 	healer := healing.New(healing.Config{Client: client, Sources: from, Recorder: recorder, Metrics: healingMetrics})
+	leases.Subscribe(homes.Requeue)
+	leases.Subscribe(shadowPods.RequeueHome)
 	// Every replica watches them, so that the next leader knows who is connected.
 	if err := watchHeartbeats(from, heartbeats, homes); err != nil {
 		return err
@@ -100,7 +104,8 @@ func Run(ctx context.Context, config *Config) error {
 			return err
 		}
 		var working sync.WaitGroup
-		for _, work := range []func(context.Context){homes.Run, requests.Run, shadowPods.Run, offers.Run, probing.Run, healer.Run} {
+		for _, work := range []func(context.Context){homes.Run, leases.Run, requests.Run, shadowPods.Run, offers.Run, probing.Run,
+			healer.Run} {
 			working.Go(func() { work(ctx) })
 		}
 		working.Wait()

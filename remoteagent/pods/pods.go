@@ -27,6 +27,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
 )
@@ -48,6 +49,8 @@ type Config struct {
 	// Presence returns whether a home cluster is connected, and after what time that changes
 	// without a heartbeat.
 	Presence func(id string) (policy.Presence, time.Duration)
+	// Lease returns whether a home cluster holds the lease that it asks for.
+	Lease func(id string) (podlease.Ask, podlease.State)
 	// SettleTime is how long a request whose outcome is unknown may still take effect.
 	SettleTime time.Duration
 	Workers    int
@@ -117,7 +120,7 @@ func (c *Controller) Watch() error {
 		controller.OnEach(c.Sources.Namespaces, func(n *corev1.Namespace) { c.requeuePending(n.Name) }),
 		// The quota was changed, or has room again.
 		controller.OnEach(c.Sources.Quotas, func(q *corev1.ResourceQuota) { c.requeuePending(q.Namespace) }),
-		c.Sources.OnHome(func(home *remotev1alpha1.HomeCluster) { c.requeueHome(home.Name) }),
+		c.Sources.OnHome(func(home *remotev1alpha1.HomeCluster) { c.RequeueHome(home.Name) }),
 	)
 }
 
@@ -155,9 +158,9 @@ func (c *Controller) retryOverOffer(id string) {
 	}
 }
 
-// requeueHome queues all ShadowPods of a home cluster: what the owner allows it has changed, or it
-// is being removed.
-func (c *Controller) requeueHome(id string) {
+// RequeueHome queues all ShadowPods of a home cluster: what the owner allows it has changed, it
+// is being removed, or its lease has lapsed or is held again.
+func (c *Controller) RequeueHome(id string) {
 	for s := range c.Sources.ShadowsOf(id) {
 		if s.Waits {
 			c.retry(s)
@@ -228,6 +231,7 @@ type state struct {
 func (c *Controller) observe(s *state) (policy.Observation, time.Duration) {
 	id := s.shadow.Spec.Home.Cluster
 	presence, again := c.Presence(id)
+	_, lease := c.Lease(id)
 	settled, left := c.attempts.settled(keyOf(s.shadow))
 	if !settled {
 		again = left
@@ -242,7 +246,7 @@ func (c *Controller) observe(s *state) (policy.Observation, time.Duration) {
 		refusal = c.ledger.admit(home, s.shadow)
 	}
 	return policy.Observation{
-		Shadow: s.shadow, Pod: s.pod, Live: s.live, Home: presence, Settled: settled, Paused: paused, Refusal: refusal,
+		Shadow: s.shadow, Pod: s.pod, Live: s.live, Home: presence, Lease: lease, Settled: settled, Paused: paused, Refusal: refusal,
 		Leaving: home == nil || home.DeletionTimestamp != nil,
 	}, again
 }

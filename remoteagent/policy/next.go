@@ -7,6 +7,7 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 )
 
 // Observation is all that the next step for a ShadowPod depends on.
@@ -18,8 +19,9 @@ type Observation struct {
 	Live bool
 	// Refusal says why the home cluster may have no such pod; nil if it may.
 	Refusal *Refusal
-	// Home says whether the home cluster is connected.
-	Home Presence
+	// Home says whether the home cluster is connected, Lease whether its pods that use claims may run, if it asks for a lease.
+	Home  Presence
+	Lease podlease.State
 	// Leaving says that the owner of this cluster is removing or has removed the home cluster.
 	Leaving bool
 	// Paused says that the pod, or a change of it, was refused a short time ago.
@@ -60,6 +62,9 @@ const (
 	ReasonPodEnded  = "PodEnded"
 	ReasonPodGone   = "PodGone"
 	ReasonRemade    = "Remade"
+	// ReasonHomeSilent is that of pods which are ended, or not made, because the home cluster's lease has lapsed. It stays, so that an agent
+	// which starts anew ends them, too.
+	ReasonHomeSilent = "HomeSilent"
 )
 
 // Next decides the next step for a ShadowPod. After each step it is called again, until it returns
@@ -115,6 +120,9 @@ func begin(o Observation) Step {
 	if refusal != nil {
 		return Refused(o.Shadow, *refusal)
 	}
+	if step, ok := awaitLease(o); ok {
+		return step
+	}
 	if !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer) {
 		return Step{Verb: Hold}
 	}
@@ -132,6 +140,40 @@ func begin(o Observation) Step {
 	}
 	return Step{Verb: Make}
 }
+
+// awaitLease is the step for a pod that must not be made because the lease of its home cluster is not held; false if it may be.
+func awaitLease(o Observation) (Step, bool) {
+	switch {
+	case !UsesClaims(o.Shadow), o.Lease != podlease.Lapsed && o.Lease != podlease.Listening:
+		return Step{}, false
+	case o.Lease == podlease.Listening, o.Home == Unknown:
+		return Step{Verb: Wait}, true
+	case o.Shadow.Status.Phase == remotev1alpha1.ShadowPodCreating && !o.Live:
+		// An earlier request may have created it.
+		return Step{Verb: Look}, true
+	case o.Home == Away:
+		// Whether it is still wanted only home knows once it is back.
+		return lost(o.Shadow.Status, ReasonHomeSilent, "The pod is not made: its home cluster is silent, and decides what comes next."), true
+	}
+	// Its virtual nodes work, and its provisioner does not. They give up the pod if it is not wanted any more.
+	return Refused(o.Shadow, Refusal{ReasonHomeSilent, "The pod is not made while the provisioner of its home cluster is silent: see there " +
+		"that it runs."}), true
+}
+
+// UsesClaims reports whether the pod of a ShadowPod uses claims. One that cannot be read may.
+func UsesClaims(shadow *remotev1alpha1.ShadowPod) bool {
+	return shadow.Spec.Unreadable != "" || slices.ContainsFunc(shadow.Spec.Pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil
+	})
+}
+
+// isEnded reports whether it is written down that a pod is ended because the lease of its home cluster has lapsed.
+func isEnded(o Observation) bool {
+	return o.Shadow.Status.Reason == ReasonHomeSilent && o.Shadow.Status.Phase == remotev1alpha1.ShadowPodCreated
+}
+
+// lapses reports whether that lease has lapsed for a pod.
+func lapses(o Observation) bool { return o.Lease == podlease.Lapsed && UsesClaims(o.Shadow) }
 
 // Begins reports whether a pod may still be created for a ShadowPod for the first time.
 func Begins(shadow *remotev1alpha1.ShadowPod) bool {
@@ -162,16 +204,23 @@ func follow(o Observation) Step {
 	if status.Reason == ReasonRemade {
 		made.Reason, made.Message = status.Reason, status.Message
 	}
+	ends := isEnded(o) || lapses(o) && !Ended(o.Pod)
+	if ends {
+		made.Reason = ReasonHomeSilent
+		made.Message = "The pod is ended, for its home cluster is silent and has asked for that; it decides what comes next."
+	}
 	if endedByItself(o) {
 		made.Reason, made.Message = ReasonPodEnded, "The pod ended by itself with phase "+string(o.Pod.Status.Phase)+"."
 	}
 	adjusts := Adjust(o.Shadow, o.Pod) != nil
-	if adjusts && status.Reason == remotev1alpha1.ReasonNotCarried {
+	if adjusts && status.Reason == remotev1alpha1.ReasonNotCarried && !ends {
 		made.Reason, made.Message = status.Reason, status.Message
 	}
 	switch {
 	case status != made:
 		return Step{Verb: Note, Status: made}
+	case ends:
+		return remove(o)
 	case slices.Contains(o.Pod.Finalizers, keys.UnrecordedFinalizer):
 		return Step{Verb: Count}
 	case o.Shadow.Spec.Unreadable == "" && o.Pod.DeletionTimestamp == nil && Patch(o.Shadow, o.Pod) != nil:
@@ -219,6 +268,9 @@ func gone(o Observation) Step {
 		return Step{Verb: Look}
 	case status.Reason == ReasonPodEnded:
 		return lost(status, ReasonPodEnded, "The pod ended by itself and was then removed from this cluster.")
+	case isEnded(o), lapses(o):
+		return lost(status, ReasonHomeSilent, "The pod was ended while its home cluster was silent, as that has asked for; it decides what "+
+			"comes next.")
 	case o.Shadow.Spec.Unreadable != "":
 		// Its restart policy is not known.
 		return lost(status, ReasonPodGone, "The pod was removed from this cluster; it is not made again, since its template cannot be read.")
@@ -227,7 +279,7 @@ func gone(o Observation) Step {
 	case o.Home == Connected:
 		return lost(status, ReasonPodGone, "The pod was removed from this cluster; its home cluster, which is connected, decides "+
 			"what comes next.")
-	case o.Home == Unknown:
+	case o.Home == Unknown, o.Lease == podlease.Listening && UsesClaims(o.Shadow):
 		return Step{Verb: Wait}
 	}
 	status.Phase = remotev1alpha1.ShadowPodCreating

@@ -15,6 +15,7 @@ import (
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 )
 
 func shadowPod(phase remotev1alpha1.ShadowPodPhase, change ...func(*remotev1alpha1.ShadowPod)) *remotev1alpha1.ShadowPod {
@@ -222,6 +223,94 @@ func TestNext(t *testing.T) {
 	}
 }
 
+func usesClaim(s *remotev1alpha1.ShadowPod) {
+	s.Spec.Pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+}
+
+// silenced is a ShadowPod of which it is written down that its pod is ended because home is silent.
+func silenced(s *remotev1alpha1.ShadowPod) {
+	s.Status.Reason = ReasonHomeSilent
+	s.Status.Message = "The pod is ended, for its home cluster is silent and has asked for that; it decides what comes next."
+}
+
+func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
+	const (
+		pending  = remotev1alpha1.ShadowPodPending
+		creating = remotev1alpha1.ShadowPodCreating
+		created  = remotev1alpha1.ShadowPodCreated
+		lost     = remotev1alpha1.ShadowPodLost
+	)
+	shadow := func(phase remotev1alpha1.ShadowPodPhase, change ...func(*remotev1alpha1.ShadowPod)) *remotev1alpha1.ShadowPod {
+		return shadowPod(phase, append(change, usesClaim)...)
+	}
+	of := func(change ...func(*corev1.Pod)) *corev1.Pod { return podFor(shadow(created), change...) }
+	for name, test := range map[string]struct {
+		o      Observation
+		lease  podlease.State
+		verb   Verb
+		phase  remotev1alpha1.ShadowPodPhase
+		reason string
+		grace  int64
+	}{
+		"a pod runs while home is heard": {o: Observation{Shadow: shadow(created), Pod: of(), Home: Away}, lease: podlease.Held, verb: Idle},
+		"… and while that is not known":  {o: Observation{Shadow: shadow(created), Pod: of(), Home: Away}, lease: podlease.Listening, verb: Idle},
+		"… and where home asks for no lease": {o: Observation{Shadow: shadow(created), Pod: of(), Home: Away}, lease: podlease.None,
+			verb: Idle},
+		"why it is ended is written down first": {o: Observation{Shadow: shadow(created), Pod: of(), Home: Away}, lease: podlease.Lapsed,
+			verb: Note, phase: created, reason: ReasonHomeSilent},
+		"a pod that cannot be read may use claims": {o: Observation{Shadow: shadowPod(created, unreadable), Pod: of(), Home: Away},
+			lease: podlease.Lapsed, verb: Note, phase: created, reason: ReasonHomeSilent},
+		"a pod without claims goes on": {o: Observation{Shadow: shadowPod(created), Pod: podFor(shadowPod(created)), Home: Away},
+			lease: podlease.Lapsed, verb: Idle},
+		"a pod that has ended is left": {o: Observation{Shadow: shadow(created), Pod: of(inPhase(corev1.PodSucceeded)), Home: Away},
+			lease: podlease.Lapsed, verb: Note, phase: created, reason: ReasonPodEnded},
+		"then the pod is ended with its grace period": {o: Observation{Shadow: shadow(created, silenced), Pod: of(), Home: Away},
+			lease: podlease.Lapsed, verb: Delete, grace: 30},
+		"… also by an agent that starts anew": {o: Observation{Shadow: shadow(created, silenced), Pod: of(), Home: Unknown},
+			lease: podlease.Listening, verb: Delete, grace: 30},
+		"… and when home is back meanwhile": {o: Observation{Shadow: shadow(created, silenced), Pod: of(), Home: Connected},
+			lease: podlease.Held, verb: Delete, grace: 30},
+		"a pod that is ending is waited for": {o: Observation{Shadow: shadow(created, silenced), Pod: of(ending(30)), Home: Away},
+			lease: podlease.Lapsed, verb: Idle},
+		"… also when its kubelet says that it has failed": {o: Observation{Shadow: shadow(created, silenced),
+			Pod: of(ending(30), inPhase(corev1.PodFailed)), Home: Away}, lease: podlease.Held, verb: Idle},
+		"an ended pod that is gone is not made anew": {o: Observation{Shadow: shadow(created, silenced), Live: true, Settled: true, Home: Away},
+			lease: podlease.Held, verb: Note, phase: lost, reason: ReasonHomeSilent},
+		"one that goes in the silence is not either": {o: Observation{Shadow: shadow(created), Live: true, Settled: true, Home: Away},
+			lease: podlease.Lapsed, verb: Note, phase: lost, reason: ReasonHomeSilent},
+		"one that goes while it is not known waits": {o: Observation{Shadow: shadow(created), Live: true, Settled: true, Home: Away},
+			lease: podlease.Listening, verb: Wait},
+		"one that goes while only virtual nodes are silent is made anew": {o: Observation{Shadow: shadow(created), Live: true, Settled: true,
+			Home: Away}, lease: podlease.Held, verb: Note, phase: creating, reason: ReasonRemade},
+		"none is made while it is not known": {o: Observation{Shadow: shadow(""), Home: Connected}, lease: podlease.Listening, verb: Wait},
+		"none is made for a silent home":     {o: Observation{Shadow: shadow(""), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: lost, reason: ReasonHomeSilent},
+		"… whose request may have taken effect": {o: Observation{Shadow: shadow(creating), Settled: true, Home: Away}, lease: podlease.Lapsed,
+			verb: Look},
+		"… or may take effect yet": {o: Observation{Shadow: shadow(creating), Home: Away}, lease: podlease.Lapsed, verb: Wait},
+		"… and did not": {o: Observation{Shadow: shadow(creating), Settled: true, Live: true, Home: Away}, lease: podlease.Lapsed, verb: Note,
+			phase: lost, reason: ReasonHomeSilent},
+		"where only the provisioner is silent it waits": {o: Observation{Shadow: shadow(""), Home: Connected}, lease: podlease.Lapsed, verb: Note,
+			phase: pending, reason: ReasonHomeSilent},
+		"where it is not known who is silent it waits": {o: Observation{Shadow: shadow(""), Home: Unknown}, lease: podlease.Lapsed, verb: Wait},
+		"one that waited is made when home is heard": {o: Observation{Shadow: shadow(pending, silenced), Home: Connected}, lease: podlease.Held,
+			verb: Note, phase: creating, reason: ReasonHomeSilent},
+		"… and does not count as ended": {o: Observation{Shadow: shadow(creating, silenced), Pod: of(), Live: true, Home: Connected},
+			lease: podlease.Held, verb: Note, phase: created},
+		"a pod without claims is made": {o: Observation{Shadow: shadowPod(""), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: creating},
+		"deletion goes before":         {o: Observation{Shadow: shadow(created, deleting, grace(5)), Pod: of(), Home: Away}, lease: podlease.Lapsed, verb: Delete, grace: 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.o.Lease = test.lease
+			step := Next(test.o)
+			assert.Equal(t, test.verb, step.Verb)
+			assert.Equal(t, test.phase, step.Status.Phase)
+			assert.Equal(t, test.reason, step.Status.Reason)
+			assert.Equal(t, test.grace, step.Grace)
+		})
+	}
+}
+
 func TestAPodMadeAgainIsCounted(t *testing.T) {
 	step := Next(Observation{Shadow: shadowPod(remotev1alpha1.ShadowPodCreated), Live: true, Settled: true, Home: Away})
 	assert.Equal(t, int32(1), step.Status.Restarts)
@@ -247,6 +336,7 @@ type world struct {
 	pod    *corev1.Pod
 	cache  *corev1.Pod // what the agent sees of pod
 	home   Presence
+	lease  podlease.State
 
 	flying *corev1.Pod // a pod whose creation takes effect within the settle time
 	lands  int
@@ -294,7 +384,7 @@ func (w *world) agent(trouble bool) {
 			w.unsure = settle // the next one does not know what this one asked for
 			return
 		}
-		step := Next(Observation{Shadow: shadow, Pod: pod, Live: live, Home: w.home, Settled: w.unsure == 0})
+		step := Next(Observation{Shadow: shadow, Pod: pod, Live: live, Home: w.home, Lease: w.lease, Settled: w.unsure == 0})
 		switch step.Verb {
 		case Idle, Wait:
 			return
@@ -345,8 +435,15 @@ func TestWalk(t *testing.T) {
 		w := &world{random: rand.New(rand.NewPCG(seed, 1)), home: Away}
 		policy := policies[w.random.IntN(2)]
 		w.shadow = shadowPod("", func(s *remotev1alpha1.ShadowPod) { s.Spec.Pod.Spec.RestartPolicy = policy })
-		lost := false
+		lost, ends, made := false, false, 0
+		if seed%2 == 0 {
+			usesClaim(w.shadow)
+		}
 		check := func() {
+			if w.shadow != nil {
+				require.False(t, ends && w.made > made, "seed %d: a pod was made after it was ended for a silent home", seed)
+				ends, made = ends || w.shadow.Status.Phase == remotev1alpha1.ShadowPodCreated && w.shadow.Status.Reason == ReasonHomeSilent, w.made
+			}
 			if policy == corev1.RestartPolicyNever {
 				require.LessOrEqual(t, w.made, 1, "seed %d: a pod that never restarts was made again", seed)
 			}
@@ -366,6 +463,9 @@ func TestWalk(t *testing.T) {
 			if w.random.IntN(5) == 0 {
 				w.home = []Presence{Unknown, Connected, Away}[w.random.IntN(3)]
 			}
+			if w.random.IntN(8) == 0 {
+				w.lease = []podlease.State{podlease.None, podlease.Listening, podlease.Held, podlease.Lapsed}[w.random.IntN(4)]
+			}
 			if w.random.IntN(10) == 0 {
 				w.shadow.Generation++
 			}
@@ -375,8 +475,11 @@ func TestWalk(t *testing.T) {
 			w.agent(true)
 			check()
 		}
-		// From here on nothing fails: the pod runs, or is lost.
-		w.home = Away
+		// From here on nothing fails: the pod runs, or is lost. For a home that is silent none runs that uses claims.
+		w.home, w.lease = Away, podlease.Held
+		if seed%3 == 0 {
+			w.lease = podlease.Lapsed
+		}
 		for range 3 * settle {
 			w.tick()
 			w.cache = w.pod.DeepCopy()
@@ -384,6 +487,8 @@ func TestWalk(t *testing.T) {
 			check()
 		}
 		phase := w.shadow.Status.Phase
+		require.False(t, w.lease == podlease.Lapsed && UsesClaims(w.shadow) && w.pod != nil && w.pod.DeletionTimestamp == nil,
+			"seed %d: a pod of a silent home runs", seed)
 		require.Contains(t, []remotev1alpha1.ShadowPodPhase{remotev1alpha1.ShadowPodCreated, remotev1alpha1.ShadowPodLost}, phase, "seed %d",
 			seed)
 		if phase == remotev1alpha1.ShadowPodCreated {

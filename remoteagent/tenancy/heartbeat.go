@@ -6,6 +6,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 )
 
@@ -23,6 +25,7 @@ type Heartbeats struct {
 type heartbeat struct {
 	content string    // the Lease's last content
 	changed time.Time // when it was seen to change; zero: never
+	lease   podlease.Watch
 }
 
 // NewHeartbeats returns Heartbeats for which a home cluster is Away once its Lease has not changed
@@ -44,16 +47,18 @@ func (t *Heartbeats) Observe(home string, lease *coordinationv1.Lease) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, known := t.homes[home]
+	last.lease = last.lease.See(lease.Annotations[keys.HomeEpoch], lease.Annotations[keys.PodLease], t.now())
+	defer func() { t.homes[home] = last }()
 	switch {
 	case !known:
 		// This Lease may be an old one.
-		t.homes[home] = heartbeat{content: content}
+		last.content = content
 		return false
 	case last.content == content, content == "":
 		// The agent itself has just made an empty Lease.
 		return false
 	}
-	t.homes[home] = heartbeat{content: content, changed: t.now()}
+	last.content, last.changed = content, t.now()
 	return true
 }
 
@@ -80,4 +85,12 @@ func (t *Heartbeats) Presence(home string) (policy.Presence, time.Duration) {
 		return policy.Unknown, left
 	}
 	return policy.Away, 0
+}
+
+// lease returns the lease that a home cluster asks for, and whether it is held.
+func (t *Heartbeats) lease(home string) lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	watch := t.homes[home].lease
+	return lease{watch.Ask, watch.State(t.now())}
 }

@@ -1,6 +1,7 @@
 // Package tenancy reconciles HomeClusters: it creates the tenant namespace, the identity and the
 // rights of a home cluster (tenancy.go, read it first), and removes all of it in the end
-// (remove.go). heartbeat.go decides which home clusters are connected.
+// (remove.go). heartbeat.go decides which home clusters are connected, lease.go
+// which of those that ask for a lease hold it.
 package tenancy
 
 import (
@@ -25,6 +26,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/clients"
 	"github.com/lodestone-storage/lodestone/pkg/controller"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 	"github.com/lodestone-storage/lodestone/remoteagent/apply"
 	"github.com/lodestone-storage/lodestone/remoteagent/policy"
 	"github.com/lodestone-storage/lodestone/remoteagent/sources"
@@ -38,6 +40,8 @@ type Config struct {
 	// Presence returns whether a home cluster is connected, and after what time that changes
 	// without a heartbeat.
 	Presence func(id string) (policy.Presence, time.Duration)
+	// Lease returns the lease that a home cluster asks for, and whether it is held.
+	Lease func(id string) (podlease.Ask, podlease.State)
 	// DeleteIfEmpty deletes a namespace if it contains nothing of a home cluster.
 	DeleteIfEmpty func(ctx context.Context, namespace *corev1.Namespace) error
 	// Confined returns why home clusters must get no rights now, nil if they are confined.
@@ -126,7 +130,8 @@ func (c *Controller) sync(ctx context.Context, id string) (time.Duration, error)
 	if presence != policy.Unknown || meta.FindStatusCondition(home.Status.Conditions, remotev1alpha1.Connected) == nil {
 		conditions = append(conditions, connectedCondition(presence))
 	}
-	return again, c.report(ctx, home, conditions...)
+	ask, lease := c.Lease(id)
+	return again, c.write(ctx, home, promise(home, ask, lease), conditions...)
 }
 
 // lookAgain is when a home cluster is reconciled again without an event, reconfineAfter when one is
@@ -248,7 +253,12 @@ func (c *Controller) ensureIdentity(ctx context.Context, home *remotev1alpha1.Ho
 
 // report writes conditions if they have changed.
 func (c *Controller) report(ctx context.Context, home *remotev1alpha1.HomeCluster, conditions ...metav1.Condition) error {
-	changed := home.Status.ObservedGeneration != home.Generation
+	return c.write(ctx, home, false, conditions...)
+}
+
+// write writes the status if conditions have changed, or changed says that something else in it has.
+func (c *Controller) write(ctx context.Context, home *remotev1alpha1.HomeCluster, changed bool, conditions ...metav1.Condition) error {
+	changed = changed || home.Status.ObservedGeneration != home.Generation
 	home.Status.ObservedGeneration = home.Generation
 	for _, condition := range conditions {
 		condition.ObservedGeneration = home.Generation

@@ -47,6 +47,7 @@ type RemoteClusterList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.podNetwork) || self.podNetwork != 'Fabric' || has(self.podCIDRs) && self.podCIDRs.size() > 0",message="podNetwork Fabric needs podCIDRs, the ranges of the pods there: nothing else is reached"
 // +kubebuilder:validation:XValidation:rule="!has(self.podTranslations) || self.podTranslations.all(one, has(self.podCIDRs) && one.podCIDR in self.podCIDRs)",message="each podCIDR of podTranslations is one of podCIDRs, the ranges of the pods there"
 // +kubebuilder:validation:XValidation:rule="!has(self.podTranslations) && !has(self.homePodTranslations) || has(self.podNetwork) && self.podNetwork == 'Fabric'",message="podTranslations and homePodTranslations need podNetwork Fabric, the gateways of which translate"
+// +kubebuilder:validation:XValidation:rule="!has(self.podLease) || !has(self.virtualNode) || self.virtualNode != 'Disabled'",message="podLease needs Lodestone's virtual node: the remote agent ends no pods that others have made there"
 // +kubebuilder:validation:XValidation:rule="(has(self.namespaces) && has(self.namespaces.strategy) ? self.namespaces.strategy : 'SameName') == (has(oldSelf.namespaces) && has(oldSelf.namespaces.strategy) ? oldSelf.namespaces.strategy : 'SameName')",message="namespaces.strategy cannot be changed, for backing claims would be looked for in other namespaces: delete the RemoteCluster and create it anew"
 type RemoteClusterSpec struct {
 	// KubeconfigSecretRef names the Secret that holds the kubeconfig. It must be
@@ -160,6 +161,18 @@ type RemoteClusterSpec struct {
 	// +optional
 	// +kubebuilder:default=Enabled
 	VirtualNode VirtualNodeMode `json:"virtualNode,omitempty"`
+
+	// PodLease has the remote agent there end pods of home that use claims, by ordinary deletion, once home has been silent for half of so
+	// long, from 1m to 24h. Home then takes pods there for ended this long after its last heartbeat, their grace period and a margin
+	// later, and claims may fail over with fence Lease. What it costs: these pods end as well where only the way between home and that
+	// cluster is cut, or home's provisioner does not run. What it does not prove: pods run on where no remote agent works, or a node does
+	// not end them. Without it the agent keeps all pods running while home is away.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m') && duration(self) <= duration('24h')",message="podLease is a time in hours, minutes and seconds from 1m to 24h, such as 3m"
+	PodLease *metav1.Duration `json:"podLease,omitempty"`
 
 	// MoveRepository is an object store, or a claim, that most content travels through
 	// when volumes are moved to this cluster, or from it to one that names none. Without
@@ -292,6 +305,8 @@ const (
 	// HomeInForce: this home cluster, and no copy of it, acts in the cluster. While it is False home
 	// makes, changes and deletes nothing there.
 	HomeInForce = "HomeInForce"
+	// PodLeasePromised: the remote agent there ends pods of home that use claims when home is silent, as spec.podLease asks. Only with that.
+	PodLeasePromised = "PodLeasePromised"
 	// NetworkReady: pods of the two clusters reach each other through the fabric, as probes from pod to pod
 	// show. Only with podNetwork Fabric; volumes and nodes do not depend on it.
 	NetworkReady = "NetworkReady"
@@ -304,7 +319,7 @@ type RemoteClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Reachable, Authorized, CredentialsValid and HomeInForce
+	// Conditions are Ready, Reachable, Authorized, CredentialsValid, HomeInForce and PodLeasePromised
 	// of the provisioner, VirtualNode and NetworkReady of the virtual node program.
 	//
 	// +optional

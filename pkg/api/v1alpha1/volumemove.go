@@ -205,7 +205,9 @@ type MoveFailover struct {
 	// +kubebuilder:validation:MaxLength=253
 	Version string `json:"version,omitempty"`
 	// Fence says how it is known that nobody writes to the volume of the claim any more. Proven: its cluster answers, and shows
-	// that. Declared: you say so, if its cluster does not answer; pods that still run there write to a volume that the claim has
+	// that. Lease: if its cluster does not answer, its remote agent has promised to end pods there when home is silent (spec.podLease
+	// of the RemoteCluster), and the time for that is waited for; they run on if no agent works there, or a node does not end them.
+	// Declared: you say so, if its cluster does not answer; pods that still run there write to a volume that the claim has
 	// no more, and what they do elsewhere is done twice. It takes the right to fence remoteclusters. If the cluster answers, it
 	// is Proven.
 	//
@@ -216,12 +218,13 @@ type MoveFailover struct {
 
 // FailoverFence names how it is known that nobody writes to a volume.
 //
-// +kubebuilder:validation:Enum=Proven;Declared
+// +kubebuilder:validation:Enum=Proven;Lease;Declared
 type FailoverFence string
 
 // How it is known.
 const (
 	FenceProven   FailoverFence = "Proven"
+	FenceLease    FailoverFence = "Lease"
 	FenceDeclared FailoverFence = "Declared"
 )
 

@@ -114,7 +114,8 @@ type VolumeReplicaSpec struct {
 
 	// AutomaticFailover has the claim fail over by itself if the remote cluster with its data does not answer. Without it nothing fails
 	// over by itself. It takes the right to fence remoteclusters, as a failover with fence Declared, which it makes: pods that still run
-	// in that cluster go on beside those that follow them until it answers again.
+	// in that cluster go on beside those that follow them until it answers again. Where that cluster has promised to end them
+	// (spec.podLease of the RemoteCluster) it makes one with fence Lease.
 	//
 	// +optional
 	AutomaticFailover *AutomaticFailover `json:"automaticFailover,omitempty"`

@@ -297,6 +297,11 @@ func (in *RemoteClusterSpec) DeepCopyInto(out *RemoteClusterSpec) {
 		*out = &x
 	}
 	out.Topology = in.Topology
+	if in.PodLease != nil {
+		in, out := &in.PodLease, &out.PodLease
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.MoveRepository != nil {
 		in, out := &in.MoveRepository, &out.MoveRepository
 		*out = new(MoveRepository)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -16,7 +17,8 @@ import (
 )
 
 // This file has what is different where a claim gets a sealed version of a replica: the target is made of that and nothing is
-// copied, somebody may vouch for a source that does not answer, and the source is never removed without being asked for.
+// copied, somebody may vouch for a source that does not answer, or its pods may have been promised to end, and the source is never removed
+// without being asked for.
 
 // provisionVersion makes the targets of a version, and stops the pods once all can be used.
 func provisionVersion(o steps.Observation) steps.Step {
@@ -79,11 +81,50 @@ func awaitVersion(o steps.Observation, i int) steps.Step {
 	return steps.Wait(steps.Soon, waiting)
 }
 
-// isVouchedFor says whether somebody has declared that nobody writes to a source whose cluster does not answer.
+// isVouchedFor says whether it is given that nobody writes to a source whose cluster does not answer: somebody has declared so, or its
+// remote agent has promised to end the pods there, and the time for that is over.
 func isVouchedFor(o steps.Observation) bool {
-	return o.Record.Failover != nil && o.Record.Failover.Declared && o.Source.Away &&
-		o.Record.ClusterOf(record.Source) != keys.Home
+	f := o.Record.Failover
+	return f != nil && o.Source.Away && o.Record.ClusterOf(record.Source) != keys.Home &&
+		(f.Declared || f.Lease && o.Source.Silence.IsPromised() && leaseLeft(o) == 0)
 }
+
+// leaseLeft is for how long the end of pods at the source must be waited for yet.
+func leaseLeft(o steps.Observation) time.Duration {
+	return o.Source.Silence.Left(time.Duration(graceOf(o)) * time.Second)
+}
+
+// graceOf is the longest grace period of pods that use the claims at the source, in seconds. Those of which nothing is left at home count
+// with that of a pod which names none.
+func graceOf(o steps.Observation) int64 {
+	grace := max(o.Record.Failover.Grace, corev1.DefaultTerminationGracePeriodSeconds)
+	for _, pod := range o.Pods {
+		if pod.Bound && pod.Cluster == o.Record.ClusterOf(record.Source) {
+			grace = max(grace, pod.Grace)
+		}
+	}
+	return grace
+}
+
+// awaitLease waits until the pods at a source whose cluster does not answer have ended, as its remote agent has promised; false if
+// nothing is to be waited for.
+func awaitLease(o steps.Observation) (steps.Step, bool) {
+	switch f := o.Record.Failover; {
+	case f == nil || !f.Lease || !o.Source.Away || isVouchedFor(o):
+		return steps.Step{}, false
+	case !o.Source.Silence.IsPromised():
+		return steps.WaitForHelp(steps.ClusterAway, steps.Soon, fmt.Sprintf("%s, and fence Lease proves nothing: %s; end this with kubectl "+
+			"lodestone move abort %s -n %s", o.Source.Unusable, o.Source.Silence.Why, o.Record.Name, o.Record.Namespace)), true
+	}
+	left := leaseLeft(o)
+	// Rounded, so that it is the same text each time.
+	until := o.Now.Add(left).Truncate(saidTo).Add(saidTo)
+	return steps.Wait(min(left, steps.Soon), fmt.Sprintf("cluster %s does not answer: its remote agent ends the pods there, and it is waited "+
+		"until %s for that", o.Record.ClusterOf(record.Source), until.UTC().Format(time.RFC3339))), true
+}
+
+// saidTo is how exactly it is said until when is waited.
+const saidTo = 10 * time.Second
 
 // isOutOfReach says whether a pod runs, if it does, where somebody vouches that it does not write.
 func isOutOfReach(o steps.Observation, pod steps.Pod) bool {
@@ -105,6 +146,9 @@ func withoutVouched(o steps.Observation) (proof.Known, proof.Seen) {
 
 // awaitSource waits for the cluster of a source that does not answer.
 func awaitSource(o steps.Observation) steps.Step {
+	if step, ok := awaitLease(o); ok {
+		return step
+	}
 	say := o.Source.Unusable
 	if o.Record.Failover != nil {
 		say += fmt.Sprintf("; if nobody writes there any more, or what is written there does not count, end this with kubectl lodestone move "+
@@ -115,10 +159,13 @@ func awaitSource(o steps.Observation) steps.Step {
 
 // fencedBy is how it is known that nobody writes to the source.
 func fencedBy(o steps.Observation) v1alpha1.FailoverFence {
-	if isVouchedFor(o) {
-		return v1alpha1.FenceDeclared
+	switch {
+	case !isVouchedFor(o):
+		return v1alpha1.FenceProven
+	case o.Record.Failover.Lease:
+		return v1alpha1.FenceLease
 	}
-	return v1alpha1.FenceProven
+	return v1alpha1.FenceDeclared
 }
 
 // noteSource is the step that records what the source of a failover is, which could not be read when it began; false if it is known,

@@ -17,6 +17,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
@@ -31,6 +32,9 @@ type version struct {
 	// declared says that somebody vouches for the source, and lost that its cluster never answers. deferred says that the storage of
 	// the target waits for a pod.
 	declared, lost, deferred bool
+	// lease says that the remote agent at the source has promised to end pods there, and heard when home was heard there last.
+	lease bool
+	heard time.Time
 	// slots says that the replica keeps its versions in real claims, and overwritten that it does not count this one any more.
 	slots, overwritten bool
 	// released counts pods that were given up.
@@ -53,7 +57,7 @@ func (v *version) first(r *record.Record, c *claim, target backing.Ref) {
 		has.UID = slotOf(i).UID
 	}
 	if i == 0 {
-		r.Failover = &record.Failover{Replica: "data", Cut: start, Declared: v.declared, Sealed: has}
+		r.Failover = &record.Failover{Replica: "data", Cut: start, Declared: v.declared, Lease: v.lease, Sealed: has}
 		if v.slots {
 			r.Failover.Slots = "r1"
 		}
@@ -77,20 +81,48 @@ func (w *world) checkVersion(c *claim, at record.End) {
 	w.must(!s.mover.Exists, "something is to be copied")
 }
 
-// release gives up a pod, which goes on where nobody sees it.
+// leased is the lease of a source whose agent has promised one.
+const leased = time.Minute
+
+// silence is what home knows of the source while that does not answer.
+func (w *world) silence() podlease.Silence {
+	if w.version == nil || !w.version.lease || !w.down[record.Source] {
+		return podlease.Silence{Why: "nothing is promised"}
+	}
+	return podlease.Silence{Length: leased, Quiet: w.now.Sub(w.version.heard)}
+}
+
+// leaseLives has the agent at the source end the pods there once home is silent, also those that home knows nothing of any more.
+func (w *world) leaseLives() {
+	if !w.down[record.Source] {
+		w.version.heard = w.now
+	}
+	if w.hasEnded() {
+		w.forced.running = nil
+	}
+}
+
+// hasEnded says whether the agent has kept its promise: it takes some seconds, and so does a kubelet.
+func (w *world) hasEnded() bool {
+	return w.version.lease && w.now.Sub(w.version.heard) >= leased+grace*time.Second+20*time.Second
+}
+
+// release gives up a pod, which goes on where nobody sees it, unless it has ended there.
 func (w *world) release(uid types.UID) {
 	p := w.find(uid)
-	w.must(w.version != nil && w.version.declared, "a pod is given up, and nobody vouches for it")
+	w.must(w.version != nil && (w.version.declared || w.hasEnded()), "a pod is given up, and nobody vouches for it")
 	w.must(p.Leaving && w.reading(p), "a pod is given up that runs elsewhere, or is in use")
 	w.pods = slices.DeleteFunc(w.pods, func(other *pod) bool { return other == p })
-	w.forced.running = append(w.forced.running, &straggler{left: time.Minute})
+	if w.version.declared {
+		w.forced.running = append(w.forced.running, &straggler{left: time.Minute})
+	}
 	w.version.released++
 }
 
 // TestAFailoverNeverHarms gives claims versions, with lost requests, clusters that do not answer for a while or for ever, pods that run
 // on, and users who change their mind.
 func TestAFailoverNeverHarms(t *testing.T) {
-	ends, released, given := map[v1alpha1.MovePhase]int{}, 0, 0
+	ends, released, given, waited := map[v1alpha1.MovePhase]int{}, 0, 0, 0
 	for seed := range uint64(450) {
 		w := newWorld(t, seed, 1+int(seed/2%3))
 		choice := rand.New(rand.NewPCG(seed, 11))
@@ -100,7 +132,7 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			c.at[record.Source].real = nil
 			w.truth[i] = 1_000_000
 		}
-		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lost: seed%6 == 0, deferred: choice.IntN(2) == 0,
+		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lease: seed%4 == 1, heard: w.now, lost: seed%6 == 0 || seed%12 == 1, deferred: choice.IntN(2) == 0,
 			slots: seed >= 300, overwritten: seed%13 == 0}
 		for i, c := range w.claims {
 			if d := c.at[record.Target]; w.version.slots {
@@ -112,6 +144,7 @@ func TestAFailoverNeverHarms(t *testing.T) {
 		for ; ; turn++ {
 			require.Less(t, turn, 3000, "seed %d: it does not end: %+v\n%v", seed, decide.Next(w.observe()), w.log)
 			w.live()
+			w.leaseLives()
 			for _, c := range w.claims {
 				if d := c.at[record.Target]; d.backing != nil && d.real == nil && !w.version.deferred && w.r.IntN(2) == 0 {
 					d.real = &corev1.PersistentVolume{}
@@ -151,8 +184,10 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			}
 			step := decide.Next(o)
 			if save, is := step.Action.(steps.Save); is && o.Record.Phase != v1alpha1.MoveCommit && save.Record.Phase == v1alpha1.MoveCommit {
-				w.must(w.down[record.Source] == (save.Record.Failover.Fence == v1alpha1.FenceDeclared), "fence %s of a source that is away: %t",
-					save.Record.Failover.Fence, w.down[record.Source])
+				fence := save.Record.Failover.Fence
+				w.must(w.down[record.Source] == (fence != v1alpha1.FenceProven), "fence %s of a source that is away: %t", fence,
+					w.down[record.Source])
+				w.must(fence != v1alpha1.FenceLease || w.hasEnded(), "home has not waited for the pods at the source")
 			}
 			w.must(!w.down[record.Target] || !strings.Contains(step.Say, "cannot be used"), "who cannot look goes back: %s", step.Say)
 			for _, one := range step.Each() {
@@ -191,9 +226,14 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			continue
 		}
 		require.NotEmpty(t, r.Failover.Fence)
-		if r.Failover.Fence == v1alpha1.FenceDeclared {
+		switch r.Failover.Fence {
+		case v1alpha1.FenceDeclared:
 			require.True(t, w.version.declared, "seed %d", seed)
 			given++
+		case v1alpha1.FenceLease:
+			require.True(t, w.version.lease, "seed %d", seed)
+			waited++
+		default:
 		}
 	}
 	for _, phase := range []v1alpha1.MovePhase{v1alpha1.MoveDone, v1alpha1.MoveAborted} {
@@ -201,4 +241,5 @@ func TestAFailoverNeverHarms(t *testing.T) {
 	}
 	require.Greater(t, released, 20, "too few pods were given up to say anything")
 	require.Greater(t, given, 20, "too few sources were vouched for to say anything")
+	require.Greater(t, waited, 10, "too few leases were waited for to say anything")
 }

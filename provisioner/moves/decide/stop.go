@@ -109,8 +109,7 @@ func stopPods(o steps.Observation) (steps.Step, bool) {
 			say := fmt.Sprintf("pod %s is stopped; its successor waits until the move is done", pod.Name)
 			return steps.Step{Action: steps.DeletePod{Pod: pod}, Say: say}, true
 		case isOutOfReach(o, pod) && pod.Leaving && !pod.Released:
-			return steps.Step{Action: steps.ReleasePod{Pod: pod}, Say: fmt.Sprintf("pod %s is given up without being seen to end in cluster %s: "+
-				"its successor may run beside it", pod.Name, pod.Cluster)}, true
+			return steps.Step{Action: steps.ReleasePod{Pod: pod}, Say: givenUp(o, pod)}, true
 		case pod.Bound:
 			names = append(names, "pod "+pod.Name)
 		}
@@ -122,11 +121,23 @@ func stopPods(o steps.Observation) (steps.Step, bool) {
 		return steps.Step{}, false
 	}
 	step := steps.Wait(steps.Often, "waiting until the volume is free of "+strings.Join(names, ", "))
+	if lease, ok := awaitLease(o); ok {
+		step.Say, step.Need = step.Say+"; "+lease.Say, lease.Need
+		return step, true
+	}
 	if away, ok := awaitWriters(o); ok {
 		step.Say += "; " + away.Say
 		step.Need = away.Need
 	}
 	return step, true
+}
+
+// givenUp says what becomes of a pod that is given up.
+func givenUp(o steps.Observation, pod steps.Pod) string {
+	if o.Record.Failover.Lease {
+		return fmt.Sprintf("pod %s is taken for ended in cluster %s, as the remote agent there has promised", pod.Name, pod.Cluster)
+	}
+	return fmt.Sprintf("pod %s is given up without being seen to end in cluster %s: its successor may run beside it", pod.Name, pod.Cluster)
 }
 
 // MustStop says whether a pod that uses a claim is stopped for the move.

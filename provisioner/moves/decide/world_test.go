@@ -182,6 +182,7 @@ func (w *world) observe() steps.Observation {
 			o.At(end).Unusable, o.At(end).Away = "it does not answer", true
 		}
 	}
+	o.Source.Silence = w.silence()
 	if o.Record == nil {
 		return o
 	}
@@ -654,7 +655,7 @@ func (w *world) podsLive(chance func(int) bool) {
 	stale := !w.calm && chance(10)
 	if !here && chance(70) && w.claims[0].claim != nil {
 		w.made++
-		p := &pod{Pod: steps.Pod{Name: "db-0", UID: types.UID(fmt.Sprintf("p%d", w.made)), Owned: true}}
+		p := &pod{Pod: steps.Pod{Name: "db-0", UID: types.UID(fmt.Sprintf("p%d", w.made)), Owned: true, Grace: grace}}
 		for _, c := range w.claims {
 			p.Gated = p.Gated || c.claim.Labels[keys.Moving] != "" && !stale && !w.open
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
-// recordUsers is the step that records which pods use the claims, on which nodes, and with
-// which SELinux level; false if that is recorded.
+// recordUsers is the step that records which pods use the claims, on which nodes, with
+// which SELinux level, and how long they may take to end; false if that is recorded.
 func recordUsers(o steps.Observation) (steps.Step, bool) {
 	next := o.Record.Clone()
 	next.Known = proof.Next(o.Record.Known, o.Now, o.Seen, o.Source.Unusable != "")
@@ -18,7 +18,11 @@ func recordUsers(o steps.Observation) (steps.Step, bool) {
 		return steps.GoBack(o, fmt.Sprintf("more than %d pods use the volumes, or did so a moment ago: scale their owners down, and move again",
 			proof.MostPods), record.PodsInTheWay), true
 	}
-	if known := noteLevels(o, next); known && proof.Equal(next.Known, o.Record.Known) {
+	known := noteLevels(o, next)
+	if f := next.Failover; f != nil && f.Lease && f.Grace < graceOf(o) {
+		f.Grace, known = graceOf(o), false
+	}
+	if known && proof.Equal(next.Known, o.Record.Known) {
 		return steps.Step{}, false
 	}
 	return steps.Step{Action: steps.Save{Record: next}}, true

@@ -105,9 +105,12 @@ type Failover struct {
 	// Sealed is what the version has of the first claim, Others of the others, in the order of the claims.
 	Sealed
 	Others []Sealed `json:"others,omitempty"`
-	// Declared says that somebody vouches for a source whose cluster does not answer. Fence is how it was known that nobody writes
-	// to the source, once it was fenced.
+	// Declared says that somebody vouches for a source whose cluster does not answer, Lease that its remote agent has promised to end pods
+	// there, and Grace is the longest grace period, in seconds, of pods that were seen to be there. Fence is how it was known that nobody
+	// writes to the source, once it was fenced.
 	Declared bool                   `json:"declared,omitempty"`
+	Lease    bool                   `json:"lease,omitempty"`
+	Grace    int64                  `json:"grace,omitempty"`
 	Fence    v1alpha1.FailoverFence `json:"fence,omitempty"`
 }
 

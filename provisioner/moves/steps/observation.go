@@ -9,6 +9,7 @@ import (
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/moverapi"
+	"github.com/lodestone-storage/lodestone/pkg/podlease"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/movers"
 	"github.com/lodestone-storage/lodestone/provisioner/copying/transport"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
@@ -70,6 +71,9 @@ type Cluster struct {
 	// Away says that it was asked, and cannot be used for now: it is neither that a single request failed, nor that it is being asked for
 	// the first time since the program started.
 	Away bool
+	// Silence is how long must be waited until pods there have ended. It is observed only of the source of a failover with fence Lease that
+	// takes no requests.
+	Silence podlease.Silence
 	// Gone says that its RemoteCluster was deleted. Nobody will answer there unless
 	// somebody creates it again.
 	Gone bool
@@ -198,6 +202,8 @@ type Pod struct {
 	// are empty unless this is the next pod to be stopped.
 	Held    bool
 	NotHeld string
+	// Grace is its grace period in seconds, or that of its deletion if that is longer.
+	Grace int64
 	// Hasty: its grace period is zero, so the API server deletes it before its node has
 	// ended it.
 	Hasty bool

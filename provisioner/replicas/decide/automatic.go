@@ -37,6 +37,8 @@ type Outage struct {
 	Probes []Probe
 	// Runnable is whether the standby could run the pods; the zero value: that was not found out.
 	Runnable Runnable
+	// Promised says that the remote agent of cluster At has promised to end the pods there, which a failover with fence Lease waits for.
+	Promised bool
 	// Moving says that a move holds one of the claims, Tried that this version was failed over to before.
 	Moving, Tried bool
 	// Other is the VolumeMove by which the claim failed over to another copy of it in this outage; empty: there is none.
@@ -151,13 +153,17 @@ func (o Outage) FailsOver() (move *v1alpha1.VolumeMove, why string) {
 		return not("cluster %s could not run its pods: %s; mend that, or fail over by kubectl lodestone failover", o.Record.Head.Cluster,
 			o.Runnable.Why)
 	}
+	fence := v1alpha1.FenceDeclared
+	if o.Promised {
+		fence = v1alpha1.FenceLease
+	}
 	why = fmt.Sprintf("cluster %s has not answered for %s: %s %s over to version %s in cluster %s", o.At, o.Silent.Round(time.Second),
 		claims, fails, newest.Name, o.Record.Head.Cluster)
 	return &v1alpha1.VolumeMove{
 		ObjectMeta: metav1.ObjectMeta{Namespace: replica.Namespace, Name: FailoverName(newest)},
 		Spec: v1alpha1.VolumeMoveSpec{
 			Claims: replica.Spec.Claims, Target: v1alpha1.MoveTarget{Cluster: o.Record.Head.Cluster},
-			Failover: &v1alpha1.MoveFailover{Replica: replica.Name, Version: newest.Name, Fence: v1alpha1.FenceDeclared},
+			Failover: &v1alpha1.MoveFailover{Replica: replica.Name, Version: newest.Name, Fence: fence},
 		},
 	}, why
 }

@@ -59,6 +59,14 @@ func TestAClaimFailsOverByItself(t *testing.T) {
 	assert.Equal(t, `cluster west has not answered for 5m1s: claim "data" fails over to version replica-r-v7-2 in cluster home`, why)
 }
 
+func TestAClaimFailsOverByTheLeaseThatItsClusterHasPromised(t *testing.T) {
+	o := lost()
+	o.Promised = true
+	move, _ := o.FailsOver()
+	require.NotNil(t, move)
+	assert.Equal(t, v1alpha1.FenceLease, move.Spec.Failover.Fence)
+}
+
 func TestAClaimFailsOverWhereItIsNotKnownWhetherItsPodsCouldRun(t *testing.T) {
 	for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionUnknown, ""} {
 		o := lost()

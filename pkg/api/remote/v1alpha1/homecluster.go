@@ -260,6 +260,9 @@ const (
 	// Confined: the API server enforces what home clusters may not do. While it does not, they get
 	// no rights that they have not already.
 	Confined = "Confined"
+	// PodLease: the home cluster, which asks for a lease, is heard. While it is False its pods that use claims are ended, and none is
+	// made. Only where it asks for one.
+	PodLease = "PodLease"
 )
 
 // Removing is the reason of the condition Ready of a HomeCluster that is being deleted: its rights have ended, and the message says
@@ -273,7 +276,7 @@ type HomeClusterStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Connected and Confined.
+	// Conditions are Ready, Connected, Confined and PodLease.
 	//
 	// +optional
 	// +listType=map
@@ -310,12 +313,26 @@ type HomeClusterStatus struct {
 	// +optional
 	Pods int32 `json:"pods"`
 
+	// PodLease is what the remote agent promises: once the home cluster has been silent for half of that, its pods that use claims are
+	// ended. Missing: the home cluster does not ask for it.
+	//
+	// +optional
+	PodLease *PodLeasePromise `json:"podLease,omitempty"`
+
 	// Probes says which of spec.probes answer.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=cluster
 	Probes []ProbeResult `json:"probes,omitempty"`
+}
+
+// PodLeasePromise is a lease that a home cluster has asked for.
+type PodLeasePromise struct {
+	// Request is the number of the home cluster's request.
+	Request int64 `json:"request"`
+	// Seconds is how long after its last heartbeat its pods that use claims have been told to end at the latest.
+	Seconds int64 `json:"seconds"`
 }
 
 // ProbeResult is whether an API server answers the remote agent.
