@@ -46,6 +46,7 @@ var (
 	bed         = &fabric.Fabric{}
 	provisioner *fabric.Program
 	virtualNode *fabric.Program
+	extender    *fabric.Program
 	drivers     = map[string]*sidecars.Driver{}
 	// programs are the paths of programs that pods run, by image.
 	programs = map[string]string{}
@@ -71,7 +72,7 @@ func TestMain(m *testing.M) {
 		if provisioner, err = bed.StartProvisioner(ctx); err != nil {
 			return err
 		}
-		if _, err := bed.StartExtender(ctx); err != nil {
+		if extender, err = bed.StartExtender(ctx); err != nil {
 			return err
 		}
 		if _, err := bed.StartAgent(ctx); err != nil {
