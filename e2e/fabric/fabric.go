@@ -134,15 +134,11 @@ func Root() string {
 
 // Start starts a Fabric; it ends with ctx.
 func Start(ctx context.Context, o Options) (*Fabric, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	extender, err := freeAddress(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("find a port for the extender: %w", err)
+		return nil, err
 	}
-	f := &Fabric{extender: listener.Addr().String()}
-	// Nobody must seem to listen there until the extender does.
-	if err := listener.Close(); err != nil {
-		return nil, fmt.Errorf("free the extender's port: %w", err)
-	}
+	f := &Fabric{extender: extender}
 	if o.Audit || o.AuditAll {
 		policy := auditPolicy
 		if o.AuditAll {
@@ -172,15 +168,55 @@ func Start(ctx context.Context, o Options) (*Fabric, error) {
 	if f.Agents, err = clients.NewRemoteClient(f.West.AdminConfig()); err != nil {
 		return nil, err
 	}
-	policies, err := f.Home.ServesPolicies()
-	if err != nil {
+	if o.Webhook, err = f.needsWebhook(o); err != nil {
 		return nil, err
 	}
-	o.Webhook = o.Webhook || !policies || os.Getenv("LODESTONE_ADMISSION") == "webhook"
 	if err := f.Install(ctx, o); err != nil {
 		return nil, err
 	}
 	return f, f.play(ctx, o)
+}
+
+// needsWebhook says whether a webhook does the work of MutatingAdmissionPolicies in home.
+func (f *Fabric) needsWebhook(o Options) (bool, error) {
+	policies, err := f.Home.ServesPolicies()
+	return o.Webhook || !policies || os.Getenv("LODESTONE_ADMISSION") == "webhook", err
+}
+
+// freeAddress is where an extender will listen: nobody must seem to until it does.
+func freeAddress(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a port for the extender: %w", err)
+	}
+	if err := listener.Close(); err != nil {
+		return "", fmt.Errorf("free the extender's port: %w", err)
+	}
+	return listener.Addr().String(), nil
+}
+
+// Another starts another home cluster beside the same west, with Lodestone installed, but not running. It has neither nodes nor storage of
+// its own, and ends with ctx; Stop is for the first one alone.
+func (f *Fabric) Another(ctx context.Context, name string, o Options) (*Fabric, error) {
+	extender, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	other := &Fabric{West: f.West, WestStorage: f.WestStorage, WestNodes: f.WestNodes, WestPods: f.WestPods, Disks: f.Disks,
+		Agents: f.Agents, extender: extender}
+	clusters, err := testbed.Start(ctx, testbed.Config{Name: name, Extenders: []string{other.ExtenderURL()},
+		ControllerManagerQPS: o.ControllerManagerQPS, ControllerManagerBurst: int(2 * o.ControllerManagerQPS)})
+	if err != nil {
+		return nil, err
+	}
+	other.Home = clusters[0]
+	if other.Remotes, err = clients.NewRemoteClusters(other.Home.AdminConfig()); err != nil {
+		return nil, err
+	}
+	if o.Webhook, err = other.needsWebhook(o); err != nil {
+		return nil, err
+	}
+	return other, other.installHome(ctx, o)
 }
 
 // Stop ends the clusters and removes what the Fabric made.
@@ -197,6 +233,20 @@ func (f *Fabric) ExtenderURL() string { return "http://" + f.extender }
 
 // Install applies the manifests in both clusters, as a user would.
 func (f *Fabric) Install(ctx context.Context, o Options) error {
+	if err := f.installHome(ctx, o); err != nil {
+		return err
+	}
+	if o.Agent {
+		return f.installAgent(ctx, o)
+	}
+	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(o.tree(), "deploy", "remote-volumes")); err != nil {
+		return fmt.Errorf("prepare west: %w", err)
+	}
+	return nil
+}
+
+// installHome applies those of home.
+func (f *Fabric) installHome(ctx context.Context, o Options) error {
 	if _, err := f.Home.Kubectl(ctx, "", "apply", "-k", homeManifests(o)); err != nil {
 		return fmt.Errorf("install Lodestone in home: %w", err)
 	}
@@ -209,12 +259,6 @@ func (f *Fabric) Install(ctx context.Context, o Options) error {
 		if f.Webhook, err = StartWebhook(ctx, f.Home); err != nil {
 			return fmt.Errorf("start the webhook of home: %w", err)
 		}
-	}
-	if o.Agent {
-		return f.installAgent(ctx, o)
-	}
-	if _, err := f.West.Kubectl(ctx, "", "apply", "-k", filepath.Join(o.tree(), "deploy", "remote-volumes")); err != nil {
-		return fmt.Errorf("prepare west: %w", err)
 	}
 	return nil
 }

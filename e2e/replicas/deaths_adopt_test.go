@@ -13,12 +13,20 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/must"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
 
 // TestALostHomeIsAdoptedWhereverTheCommandDies runs the command again whenever it has died, until it has done all.
-func TestALostHomeIsAdoptedWhereverTheCommandDies(t *testing.T) {
+func TestALostHomeIsAdoptedWhereverTheCommandDies(t *testing.T) { adoptsWhereverItDies(t, "") }
+
+// TestASuccessorGetsAllWhereverTheCommandDies does that for a new home cluster.
+func TestASuccessorGetsAllWhereverTheCommandDies(t *testing.T) { adoptsWhereverItDies(t, "heir") }
+
+// adoptsWhereverItDies has a home cluster of a name get the namespaces, or west itself without one.
+func adoptsWhereverItDies(t *testing.T, heir string) {
+	t.Helper()
 	long(t)
 	copied, pairs, there := space(t), space(t), space(t)
 	counts(t, copied, virtual, keys.Home)
@@ -36,6 +44,10 @@ func TestALostHomeIsAdoptedWhereverTheCommandDies(t *testing.T) {
 	home, err := bed.HomeID(t.Context())
 	require.NoError(t, err)
 	kept := await.Claim(t, bed.West.Client(), there, "data")
+	if heir != "" {
+		must.Create(t, bed.Agents.HomeClusters(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: heir},
+			Spec: remotev1alpha1.HomeClusterSpec{Succeeds: home, ClusterUID: "of-" + heir}})
+	}
 	homeIsLost(t, home)
 
 	g := newGate(t, "kubectl-lodestone")
@@ -76,7 +88,14 @@ func TestALostHomeIsAdoptedWhereverTheCommandDies(t *testing.T) {
 		bounds := must.Kubectl(t, bed.West, "", "get", "resourcequotas,limitranges", "-n", namespace, "-l", keys.HomeID+"="+home, "-o", "name")
 		assert.Empty(t, bounds)
 		owned := must.Get(t, bed.West.Client().CoreV1().Namespaces(), namespace)
-		assert.NotContains(t, owned.Labels, keys.HomeID)
+		assert.Equal(t, heir, owned.Labels[keys.HomeID])
+		if heir != "" {
+			assert.Equal(t, []string{heir + "/" + namespace, "of-" + heir}, []string{owned.Annotations[keys.MadeFor],
+				owned.Annotations[keys.HomeUID]})
+		}
+	}
+	if heir != "" {
+		must.Delete(t, bed.Agents.HomeClusters(), heir)
 	}
 	homeComesBack(t, home)
 	for _, namespace := range []string{copied, pairs, there} {

@@ -5,15 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -27,7 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
@@ -46,8 +42,8 @@ type gate struct {
 	// only are the kinds of writes at which it dies.
 	only *regexp.Regexp
 	// each counts writes to objects of the same kind one by one.
-	each    bool
-	servers map[string]*httptest.Server
+	each bool
+	fronts
 	// died has the writes at which it died: nothing gets through until it is opened again.
 	died chan string
 
@@ -61,32 +57,9 @@ func newGate(t *testing.T, program string) *gate {
 	t.Helper()
 	only, err := regexp.Compile(os.Getenv("E2E_DEATHS"))
 	require.NoError(t, err)
-	g := &gate{program: program, only: only, servers: map[string]*httptest.Server{}, died: make(chan string, 1), met: map[string]bool{}}
-	for _, cluster := range []*testbed.Cluster{bed.Home, bed.West} {
-		config := cluster.AdminConfig()
-		target, err := url.Parse(config.Host)
-		require.NoError(t, err)
-		// The callers bring their own tokens.
-		transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: config.TLSClientConfig})
-		require.NoError(t, err)
-		silent := log.New(io.Discard, "", 0)
-		proxy := &httputil.ReverseProxy{
-			Transport: transport, FlushInterval: -1, ErrorLog: silent,
-			Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
-		}
-		server := httptest.NewUnstartedServer(g.serve(cluster.Name(), proxy))
-		server.Config.ErrorLog = silent
-		server.StartTLS()
-		t.Cleanup(server.Close)
-		g.servers[cluster.Name()] = server
-	}
+	g := &gate{program: program, only: only, died: make(chan string, 1), met: map[string]bool{}}
+	g.fronts = startFronts(t, func(cluster string, proxy *httputil.ReverseProxy) http.Handler { return g.serve(cluster, proxy) })
 	return g
-}
-
-// certificate is the authority of a cluster's server.
-func (g *gate) certificate(cluster string) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.servers[cluster].Certificate().Raw})
 }
 
 func (g *gate) serve(cluster string, next http.Handler) http.Handler {
@@ -222,27 +195,9 @@ func dying(t *testing.T) *gate {
 	await.Stretch(t, 6)
 	g := newGate(t, "lodestone-provisioner")
 	ctx := context.WithoutCancel(t.Context())
-	secrets := bed.Home.Client().CoreV1().Secrets(fabric.System)
-	secret, err := secrets.Get(ctx, "west", metav1.GetOptions{})
-	require.NoError(t, err)
-	direct := secret.Data["kubeconfig"]
-	config, err := clientcmd.Load(direct)
-	require.NoError(t, err)
-	for _, c := range config.Clusters {
-		c.Server, c.CertificateAuthorityData = g.servers[bed.West.Name()].URL, g.certificate(bed.West.Name())
-	}
-	leads := func(kubeconfig []byte) {
-		secret, err := secrets.Get(ctx, "west", metav1.GetOptions{})
-		require.NoError(t, err)
-		secret.Data["kubeconfig"] = kubeconfig
-		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-		require.NoError(t, err)
-	}
-	through, err := clientcmd.Write(*config)
-	require.NoError(t, err)
-
 	_ = provisioner.Stop() // the test before may have started it just now
-	leads(through)
+	direct := g.leadHome(t)
+	var err error
 	starts := func() error {
 		provisioner, err = bed.StartProvisioner(ctx, func(c *provisioners.Config) {
 			c.Home = rest.CopyConfig(c.Home)
@@ -279,7 +234,7 @@ func dying(t *testing.T) *gate {
 		close(over)
 		<-ended
 		_ = provisioner.Stop()
-		leads(direct)
+		direct()
 		provisioner, err = bed.StartProvisioner(ctx)
 		assert.NoError(t, err)
 		slices.Sort(all)

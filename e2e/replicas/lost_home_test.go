@@ -116,13 +116,13 @@ func TestTheOwnerOfWestKeepsWhatALostHomeHadThere(t *testing.T) {
 	code, out, said = plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
 	require.Zero(t, code, said)
 	assert.NotContains(t, out, "adopted in namespace "+taken)
-	assert.Contains(t, said, "namespace "+taken+" is not this cluster's own yet")
+	assert.Contains(t, said, "namespace "+taken+" stays as it is, so that the command can be run again")
 	must.Delete(t, strangers, "data")
 	await.Until(t, "the claim of the same name is gone", func() bool { return await.Claim(t, bed.West.Client(), taken, "data") == nil })
 	code, again, said := plugin(t, "adopt", home, "--context", bed.West.Name(), "--yes")
 	require.Zero(t, code, said)
 	assert.Contains(t, again, "persistentvolumeclaim/data adopted in namespace "+taken)
-	assert.NotContains(t, said, "is not this cluster's own yet")
+	assert.NotContains(t, said, "stays as it is, so that the command can be run again")
 	for _, namespace := range []string{copied, there} {
 		assert.Contains(t, out, "persistentvolumeclaim/data adopted in namespace "+namespace)
 	}

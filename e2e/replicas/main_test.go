@@ -47,6 +47,7 @@ var (
 	provisioner *fabric.Program
 	virtualNode *fabric.Program
 	agent       *fabric.Program
+	extender    *fabric.Program
 	drivers     = map[string]*sidecars.Driver{}
 	// programs are the paths of programs that pods run, by image.
 	programs = map[string]string{}
@@ -72,7 +73,7 @@ func TestMain(m *testing.M) {
 		if provisioner, err = bed.StartProvisioner(ctx); err != nil {
 			return err
 		}
-		if _, err := bed.StartExtender(ctx); err != nil {
+		if extender, err = bed.StartExtender(ctx); err != nil {
 			return err
 		}
 		if agent, err = bed.StartAgent(ctx); err != nil {

@@ -33,9 +33,11 @@ type adoption struct {
 	snapshots dynamic.NamespaceableResourceInterface
 
 	name, before string
-	until        time.Time
-	dryRun, yes  bool
-	timeout      time.Duration
+	// heir is the home cluster that gets the namespaces, nil: they become this cluster's own.
+	heir        *remotev1alpha1.HomeCluster
+	until       time.Time
+	dryRun, yes bool
+	timeout     time.Duration
 }
 
 // New returns the command.
@@ -52,6 +54,9 @@ versions, under their names at home. Apply your workloads there afterwards.
 First all rights of the home cluster end, and its pods there: if it comes back it changes
 nothing any more. Pods that still run in it, or elsewhere, go on beside yours. Then its
 namespaces become this cluster's own, with all that is in them. Versions stay.
+
+A new home cluster gets the namespaces instead if its HomeCluster there names the lost one
+in spec.succeeds. kubectl lodestone import then makes the claims at that one.
 
 It shows a plan and asks for the name. It is refused (exit code 3) while the home cluster
 is heard of: there, kubectl lodestone failover and move do without loss what this does.`,
@@ -107,13 +112,24 @@ func (a *adoption) run(ctx context.Context) error {
 	if err := Judge(home); err != nil {
 		return err
 	}
+	homes, err := a.remote.Remote.HomeClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return a.remote.Explain("list HomeClusters", err)
+	}
+	if a.heir, err = Successor(a.name, homes.Items); err != nil {
+		return err
+	}
 	facts, err := a.gather(ctx)
 	if err != nil {
 		return err
 	}
 	plan := Plan(facts)
-	if err := a.show(plan); err != nil || a.dryRun {
+	if err := a.show(plan); err != nil {
 		return err
+	}
+	a.sayWhose(facts.Namespaces)
+	if a.dryRun {
+		return nil
 	}
 	a.Say("All rights of home cluster %s in the cluster of context %q end, and its pods there. Go on only if it is lost for good: what still "+
 		"runs in it, or elsewhere, goes on beside yours.", a.name, a.remote.Context)
@@ -135,18 +151,50 @@ func (a *adoption) run(ctx context.Context) error {
 		}
 	}
 	for _, namespace := range facts.Namespaces {
-		if again[namespace] {
-			a.Say("namespace %s is not this cluster's own yet, so that the command can be run again for what is left there: do what the plan "+
-				"says", namespace)
+		if again[namespace.Name] {
+			a.Say("namespace %s stays as it is, so that the command can be run again for what is left there: do what the plan says",
+				namespace.Name)
 			continue
 		}
-		if err := a.own(ctx, namespace); err != nil {
+		if err := a.give(ctx, namespace); err != nil {
 			return err
 		}
 	}
-	a.Say("Apply your workloads here now. Once you need no other version, remove them and the heads of the copies: kubectl --context %s "+
-		"delete volumesnapshots,pvc -n NAMESPACE -l %s", a.remote.Context, keys.ReplicaOf)
+	a.sayNext()
 	return nil
+}
+
+// gets says whether a home cluster gets a namespace, and not this cluster.
+func (a *adoption) gets(namespace Namespace) bool { return a.heir != nil && namespace.passes() }
+
+// sayWhose says who gets the namespaces, where that is not this cluster.
+func (a *adoption) sayWhose(namespaces []Namespace) {
+	if a.heir == nil {
+		return
+	}
+	for _, namespace := range namespaces {
+		if a.gets(namespace) {
+			a.Say("Home cluster %s gets namespace %s, with all that is in it: spec.succeeds of its HomeCluster names %s.", a.heir.Name,
+				namespace.Name, a.name)
+			continue
+		}
+		a.Say("Namespace %s has the ID of %s in its name, and home cluster %s would ask for another: it becomes this cluster's own.",
+			namespace.Name, a.name, a.heir.Name)
+	}
+}
+
+// sayNext says what is to be done now.
+func (a *adoption) sayNext() {
+	if a.heir == nil {
+		a.Say("Apply your workloads here now. Once you need no other version, remove them and the heads of the copies: kubectl --context %s "+
+			"delete volumesnapshots,pvc -n NAMESPACE -l %s", a.remote.Context, keys.ReplicaOf)
+		return
+	}
+	a.Say("At home cluster %[1]s open the namespaces to this cluster, and make each claim that is bound here one of there: kubectl lodestone "+
+		"import pvc/CLAIM -n NAMESPACE --class CLASS --cluster CLUSTER --remote-context %[2]s. Then apply your workloads there. What pods of "+
+		"%[3]s had brought is in the way of what those of %[1]s bring under the same names, and goes by kubectl --context %[2]s delete "+
+		"configmaps,secrets,services -n NAMESPACE -l %[4]s=%[3]s; versions and heads of copies by kubectl --context %[2]s delete "+
+		"volumesnapshots,pvc -n NAMESPACE -l %[5]s", a.heir.Name, a.remote.Context, a.name, keys.HomeID, keys.ReplicaOf)
 }
 
 // Judge says why what is left of a home cluster cannot be adopted now; nil: it can. It is pure.
@@ -197,7 +245,8 @@ func (a *adoption) gather(ctx context.Context) (Facts, error) {
 			}
 		}
 		if len(claims.Items) > 0 || snapshots != nil && len(snapshots.Items) > 0 {
-			f.Namespaces = append(f.Namespaces, namespace.Name)
+			_, of, _ := strings.Cut(namespace.Annotations[keys.MadeFor], "/")
+			f.Namespaces = append(f.Namespaces, Namespace{Name: namespace.Name, Of: of})
 		}
 	}
 	classes, err := a.remote.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
@@ -291,9 +340,10 @@ func (a *adoption) adopt(ctx context.Context, line Line) error {
 	return nil
 }
 
-// own makes a namespace this cluster's own: the bounds of the home cluster go, and the agent does not look at it any more.
-func (a *adoption) own(ctx context.Context, name string) error {
-	core, of := a.remote.Client.CoreV1(), metav1.ListOptions{LabelSelector: keys.HomeID + "=" + a.name}
+// give makes a namespace this cluster's own, or the successor's, in one write: the bounds of the lost home cluster go, and the agent does
+// not look at it any more, or makes those of the successor once that asks for it.
+func (a *adoption) give(ctx context.Context, namespace Namespace) error {
+	core, of, name := a.remote.Client.CoreV1(), metav1.ListOptions{LabelSelector: keys.HomeID + "=" + a.name}, namespace.Name
 	for what, remove := range map[string]func(context.Context, metav1.DeleteOptions, metav1.ListOptions) error{
 		"ResourceQuotas": core.ResourceQuotas(name).DeleteCollection, "LimitRanges": core.LimitRanges(name).DeleteCollection,
 	} {
@@ -301,8 +351,15 @@ func (a *adoption) own(ctx context.Context, name string) error {
 			return a.remote.Explain(fmt.Sprintf("delete %s of namespace %s", what, name), err)
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{keys.HomeID: nil},
-		"annotations": map[string]any{keys.MadeFor: nil, keys.HomeUID: nil, keys.HomeNamespaceUID: nil, keys.StorageClasses: nil}}})
+	labels := map[string]any{keys.HomeID: nil}
+	annotations := map[string]any{keys.MadeFor: nil, keys.HomeUID: nil, keys.HomeNamespaceUID: nil, keys.StorageClasses: nil}
+	if a.gets(namespace) {
+		labels[keys.HomeID], annotations[keys.MadeFor] = a.heir.Name, a.heir.Name+"/"+namespace.Of
+		if a.heir.Spec.ClusterUID != "" {
+			annotations[keys.HomeUID] = a.heir.Spec.ClusterUID
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
 	if err != nil {
 		return fmt.Errorf("write the change of namespace %s: %w", name, err)
 	}

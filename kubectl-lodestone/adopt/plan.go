@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/kubectl-lodestone/cli"
+	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
 )
@@ -22,7 +24,7 @@ import (
 type Facts struct {
 	HomeID string
 	// Namespaces are those that were made for it.
-	Namespaces []string
+	Namespaces []Namespace
 	Claims     []corev1.PersistentVolumeClaim
 	Snapshots  []volumesnapshot.Snapshot
 	// Classes are the names of the storage classes.
@@ -30,6 +32,31 @@ type Facts struct {
 	// Before leaves out versions of a later moment; zero: none.
 	Before time.Time
 }
+
+// Namespace is one that was made for a home cluster, for the namespace Of there.
+type Namespace struct{ Name, Of string }
+
+// Successor returns the home cluster that gets the namespaces of one that is lost, by the word of this cluster's owner; nil: they become
+// this cluster's own. It is pure.
+func Successor(lost string, homes []remotev1alpha1.HomeCluster) (heir *remotev1alpha1.HomeCluster, err error) {
+	for i := range homes {
+		switch next := &homes[i]; {
+		case next.Spec.Succeeds != lost || next.Name == lost:
+		case next.DeletionTimestamp != nil:
+			return nil, cli.Refuse("HomeCluster %s, whose spec.succeeds names %s, is being deleted: wait until it is gone, or name another",
+				next.Name, lost)
+		case heir != nil:
+			return nil, cli.Refuse("HomeClusters %s and %s both have %s in spec.succeeds, and only one can get what that had here: take it off "+
+				"the other", heir.Name, next.Name, lost)
+		default:
+			heir = next
+		}
+	}
+	return heir, nil
+}
+
+// passes says whether a namespace can be the one that a successor asks for: one that has the ID of the lost home cluster in its name cannot.
+func (n Namespace) passes() bool { return n.Name == n.Of }
 
 // Verb is what becomes of a claim.
 type Verb string

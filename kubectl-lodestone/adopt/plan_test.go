@@ -194,6 +194,43 @@ func TestAHomeThatIsHeardOfIsNotAdopted(t *testing.T) {
 	require.NoError(t, judge(metav1.ConditionTrue, true), "its rights have ended: go on")
 }
 
+func TestOnlyTheHomeThatTheOwnerNamesSucceedsALostOne(t *testing.T) {
+	of := func(name, succeeds string, leaving bool) v1alpha1.HomeCluster {
+		h := v1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.HomeClusterSpec{Succeeds: succeeds}}
+		if leaving {
+			h.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		return h
+	}
+	for name, row := range map[string]struct {
+		homes []v1alpha1.HomeCluster
+		heir  string
+		says  string
+	}{
+		"nobody is named":           {homes: []v1alpha1.HomeCluster{of(home, "", false), of("new", "", false)}},
+		"one of another lost home":  {homes: []v1alpha1.HomeCluster{of("new", "else", false)}},
+		"the lost one names itself": {homes: []v1alpha1.HomeCluster{of(home, home, false)}},
+		"one":                       {homes: []v1alpha1.HomeCluster{of("other", "", false), of("new", home, false)}, heir: "new"},
+		"two": {homes: []v1alpha1.HomeCluster{of("new", home, false), of("newer", home, false)},
+			says: "HomeClusters new and newer both have " + home + " in spec.succeeds"},
+		"one that is going": {homes: []v1alpha1.HomeCluster{of("new", home, true)}, says: "is being deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			heir, err := adopt.Successor(home, row.homes)
+			if row.says != "" {
+				require.ErrorContains(t, err, row.says)
+				return
+			}
+			require.NoError(t, err)
+			if row.heir == "" {
+				assert.Nil(t, heir)
+				return
+			}
+			assert.Equal(t, row.heir, heir.Name)
+		})
+	}
+}
+
 func TestOfTwoCopiesOfAClaimTheNewestVersionIsTaken(t *testing.T) {
 	of := func(replica string) func(*volumesnapshot.Snapshot) {
 		return func(s *volumesnapshot.Snapshot) { s.Name, s.Labels[keys.ReplicaOf] = replica+s.Name, replica }

@@ -42,7 +42,7 @@ func (c *Controller) inspectSlot(ctx context.Context, at site.Site, claim *corev
 	case b == nil || b.UID != slot.UID || b.DeletionTimestamp != nil || b.Labels[keys.ReplicaOf] != string(copied.UID):
 		return nil, refuse("real claim %s, which has the version of claim %q, was deleted, or is the replica's no more: choose another version",
 			slot.Key(), claim.Name)
-	case !version.IsIn(b.Annotations[keys.Seal]):
+	case !version.IsIn(of, b.Annotations[keys.Seal]):
 		return nil, refuse("real claim %s does not say that it has the version of claim %q: it was written to since home knew that, as where "+
 			"home was restored from a backup; choose another version, or wait until a newer one is sealed", slot.Key(), claim.Name)
 	case b.Spec.VolumeName == "":

@@ -106,7 +106,7 @@ func faultOf(ctx context.Context, at site.Site, has *record.Content, object *uns
 		return decide.Fault{Why: problem, Gone: true}, true, nil
 	case !volumesnapshot.BelongTo(s, content) || !frozen.IsOf(has.Volume, content):
 		f.Why = fmt.Sprintf("VolumeSnapshotContent %s is not its own: see who made it", plain(name))
-	case !ptr.Deref(content.Status.ReadyToUse, true):
+	case !ptr.Deref(content.Status.ReadyToUse, false):
 		f.Why = "its VolumeSnapshotContent is not ready" + sentence.Prefixed(": ", failureOf(content.Status.Error))
 	case !ptr.Deref(s.Status.ReadyToUse, false):
 		f.Why = "it is not ready" + sentence.Prefixed(": ", failureOf(s.Status.Error))

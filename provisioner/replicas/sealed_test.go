@@ -42,6 +42,9 @@ func TestAVersionWhoseContentIsGoneIsSeen(t *testing.T) {
 		"its content is in error": {func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) {
 			c.Status.ReadyToUse, c.Status.Error = ptr.To(false), &volumesnapshot.Failure{Message: ptr.To("no such snapshot")}
 		}, decide.Fault{Why: "its VolumeSnapshotContent is not ready: no such snapshot"}},
+		"its content does not say that it is ready": {func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) {
+			c.Status.ReadyToUse = nil
+		}, decide.Fault{Why: "its VolumeSnapshotContent is not ready"}},
 		"it is not ready": {func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) { s.Status.ReadyToUse = nil },
 			decide.Fault{Why: "it is not ready"}},
 		"it names no content": {func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) { s.Status.ContentName = nil },

@@ -198,7 +198,8 @@ func Look(ctx context.Context, at site.Site, want Wanted) (s *volumesnapshot.Sna
 	if !want.Ours(s) {
 		return nil, fmt.Sprintf("a VolumeSnapshot %s is there already and is not %s: remove it there", want.NamespacedName, want.Whose), true, nil
 	}
-	if name := ptr.Deref(s.Status.ContentName, ""); name != "" {
+	says, its := s.Status, volumesnapshot.ContentStatus{}
+	if name := ptr.Deref(says.ContentName, ""); name != "" {
 		content, problem, wrong, err := Content(ctx, at, name)
 		if err != nil || problem != "" {
 			return s, problem, wrong, err
@@ -206,13 +207,21 @@ func Look(ctx context.Context, at site.Site, want Wanted) (s *volumesnapshot.Sna
 		if why := WhyForeign(want.Claim, want.Volume, s, content); why != "" {
 			return s, why, true, nil
 		}
-		if content.Status.CreationTime == nil {
-			// Its users may write that it was taken; only the driver can write it there.
-			s.Status.CreationTime = nil
-		}
+		its = content.Status
 	}
-	if failed := s.Status.Error; failed != nil && !ptr.Deref(s.Status.ReadyToUse, false) {
+	// Whoever may write the status of a snapshot can write that it was taken, and is ready; only the driver writes it to its content.
+	if its.CreationTime == nil {
+		s.Status.CreationTime = nil
+	}
+	if !ptr.Deref(its.ReadyToUse, false) {
+		s.Status.ReadyToUse = nil
+	}
+	switch failed := s.Status.Error; {
+	case ptr.Deref(s.Status.ReadyToUse, false):
+	case failed != nil:
 		problem = plain(ptr.Deref(failed.Message, "it failed"))
+	case ptr.Deref(says.ReadyToUse, false):
+		problem = "it says that it is ready, and its VolumeSnapshotContent does not"
 	}
 	return s, problem, false, nil
 }

@@ -7,13 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/backing"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/volumesnapshot"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
+	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
 
 func TestTheClassOfASnapshotRemovesWhatWasTaken(t *testing.T) {
@@ -104,4 +110,61 @@ func TestOnlyTheSourcesOfAGroupGetItsLabel(t *testing.T) {
 	why, err := RefusalOf(g.label(t.Context(), claims))
 	require.NoError(t, err, "it is refused for good")
 	assert.Contains(t, why, "claim else has label "+keys.GroupPrefix+"m1 too")
+}
+
+func TestOnlyItsContentSaysThatASnapshotWasTakenAndIsReady(t *testing.T) {
+	for name, row := range map[string]struct {
+		alter func(*volumesnapshot.Snapshot, *volumesnapshot.Content)
+		taken bool
+		ready bool
+		says  string
+	}{
+		"both say it": {alter: func(*volumesnapshot.Snapshot, *volumesnapshot.Content) {}, taken: true, ready: true},
+		"the snapshot does not": {alter: func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) {
+			s.Status.ReadyToUse, s.Status.CreationTime = nil, nil
+		}},
+		"its content is taken and not ready": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) {
+			c.Status.ReadyToUse = ptr.To(false)
+		}, taken: true, says: "it says that it is ready, and its VolumeSnapshotContent does not"},
+		"its driver has said nothing yet": {alter: func(_ *volumesnapshot.Snapshot, c *volumesnapshot.Content) {
+			c.Status = volumesnapshot.ContentStatus{}
+		}, says: "it says that it is ready, and its VolumeSnapshotContent does not"},
+		"it names no content": {alter: func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) { s.Status.ContentName = nil },
+			says: "it says that it is ready, and its VolumeSnapshotContent does not"},
+		"its content is gone": {alter: func(s *volumesnapshot.Snapshot, _ *volumesnapshot.Content) { s.Status.ContentName = ptr.To("none") },
+			taken: true, ready: true, says: "its VolumeSnapshotContent is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := metav1.Now()
+			s := &volumesnapshot.Snapshot{
+				TypeMeta:   metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: volumesnapshot.Kind},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", UID: "s1"},
+				Status:     volumesnapshot.SnapshotStatus{ContentName: ptr.To("c"), ReadyToUse: ptr.To(true), CreationTime: &now},
+			}
+			c := &volumesnapshot.Content{
+				TypeMeta:   metav1.TypeMeta{APIVersion: volumesnapshot.GroupVersion.String(), Kind: "VolumeSnapshotContent"},
+				ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: volumesnapshot.ContentSpec{
+					Snapshot: corev1.ObjectReference{Namespace: "shop", Name: "s", UID: "s1"}, DeletionPolicy: "Delete", Driver: "a.test",
+					Source: volumesnapshot.ContentSource{VolumeHandle: ptr.To("v1")},
+				}, Status: volumesnapshot.ContentStatus{ReadyToUse: ptr.To(true), CreationTime: ptr.To(now.UnixNano())}}
+			row.alter(s, c)
+			objects := []runtime.Object{}
+			for _, object := range []any{s, c} {
+				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+				require.NoError(t, err)
+				objects = append(objects, &unstructured.Unstructured{Object: content})
+			}
+			client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+				volumesnapshot.Snapshots: "VolumeSnapshotList", volumesnapshot.Contents: "VolumeSnapshotContentList"}, objects...)
+			seen, problem, wrong, err := Look(t.Context(), site.Site{Access: remote.Access{Dynamic: client}, Home: true}, Wanted{
+				NamespacedName: types.NamespacedName{Namespace: "shop", Name: "s"}, Volume: volumesnapshot.Volume{Driver: "a.test", Handle: "v1"},
+				Ours: func(*volumesnapshot.Snapshot) bool { return true },
+			})
+			require.NoError(t, err)
+			assert.False(t, wrong)
+			assert.Equal(t, row.says, problem)
+			assert.Equal(t, row.taken, seen.Status.CreationTime != nil)
+			assert.Equal(t, row.ready, ptr.Deref(seen.Status.ReadyToUse, false))
+		})
+	}
 }

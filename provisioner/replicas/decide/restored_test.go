@@ -59,12 +59,13 @@ func TestNothingIsSealedOfAHeadThatARestoredHomeKnowsNoMore(t *testing.T) {
 	assert.EqualValues(t, "seal", save.Record.Newest().UID)
 
 	o = inSlots(t)
-	o.Record.Point = &record.Point{Number: 3, Stage: record.Seal, Cut: noon, Since: noon, HomeEpoch: 1}
+	o.Record.Point = &record.Point{Number: 3, Stage: record.Seal, Cut: noon, Since: noon, HomeEpoch: 1,
+		Session: record.Session{Root: "a"}}
 	o.Standby.Epoch = 2
 	save, ok = decide.Next(o).Action.(decide.Save)
 	require.True(t, ok)
 	assert.Contains(t, save.Record.Point.Why, "restored from a backup")
-	o.Claims[0].Head.Annotations[keys.Seal] = sealed(t, 3, noon)
+	o.Claims[0].Head.Annotations[keys.Seal] = sealed(t, 3, noon, "a")
 	save, ok = decide.Next(o).Action.(decide.Save)
 	require.True(t, ok)
 	assert.EqualValues(t, 3, save.Record.Newest().Number)

@@ -25,9 +25,9 @@ func isMarked(b *corev1.PersistentVolumeClaim) bool {
 
 // isOfPoint says whether a real claim says that it has the version of a point. It may say another: a request of an earlier point may come
 // late.
-func isOfPoint(p *record.Point, b *corev1.PersistentVolumeClaim) bool {
-	version := record.Version{Number: p.Number, Cut: p.Moment()}
-	return version.IsIn(b.Annotations[keys.Seal])
+func isOfPoint(o Observation, i int) bool {
+	version := versionOf(o)
+	return version.IsIn(i, o.Claims[i].Head.Annotations[keys.Seal])
 }
 
 // sealSlot has the head of a claim say of which version it is; false once it does. It was compared, and the movers have ended: what makes
@@ -36,7 +36,7 @@ func sealSlot(o Observation, i int) (Step, bool) {
 	switch head := o.Claims[i].Head; {
 	case !isHead(o, i) || head.DeletionTimestamp != nil:
 		return giveUp(o, fmt.Sprintf("somebody deleted real claim %s at the standby", o.Record.At(i).Head.Key())), true
-	case isOfPoint(o.Record.Point, head):
+	case isOfPoint(o, i):
 		return Step{}, false
 	case isRestored(o):
 		return giveUp(o, sayRestored(o)), true
@@ -63,7 +63,7 @@ func keepSlots(o Observation) (Step, bool) {
 		}{{&part.Head, seen.Head}, {&part.Slot, seen.Slot}} {
 			known, there := *one.known, isOurs(o, one.b, *one.known)
 			if there && one.b.DeletionTimestamp == nil {
-				if next.LoseSlotUnless(i, known.UID, func(v *record.Version) bool { return v.IsIn(one.b.Annotations[keys.Seal]) }) > 0 {
+				if next.LoseSlotUnless(i, known.UID, func(v *record.Version) bool { return v.IsIn(i, one.b.Annotations[keys.Seal]) }) > 0 {
 					changed, another = true, known.Key().String()
 				}
 				continue

@@ -221,11 +221,10 @@ func (w *world) requireNoSlots() {
 }
 
 // sealed is what a real claim says that has a version.
-func sealed(t *testing.T, number int64, cut time.Time) string {
+func sealed(t *testing.T, number int64, cut time.Time, root string) string {
 	t.Helper()
-	seal := volumesnapshot.Seal{Namespace: "shop", Name: "data", UID: "c1", Primary: "home", Number: number, Cut: cut, Root: "a",
-		Class: "fast",
-		Size:  resource.MustParse("1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
+	seal := volumesnapshot.Seal{Namespace: "shop", Name: "data", UID: "c1", Primary: "home", Number: number, Cut: cut, Root: root,
+		Class: "fast", Size: resource.MustParse("1Gi"), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	text, err := seal.Encode()
 	require.NoError(t, err)
 	return text
@@ -243,7 +242,8 @@ func inSlots(t *testing.T) decide.Observation {
 	r.Head.UID, r.Slot.UID = "v1", "v2" // as its versions
 	mine := map[string]string{keys.ReplicaOf: "r1"}
 	of := func(v int) map[string]string {
-		return map[string]string{keys.Seal: sealed(t, r.Sealed[v].Number, r.Sealed[v].Cut)}
+		r.Sealed[v].Root = "a"
+		return map[string]string{keys.Seal: sealed(t, r.Sealed[v].Number, r.Sealed[v].Cut, "a")}
 	}
 	o.Claims[0].Head = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: r.Head.Name, UID: "v1", Labels: mine,
 		Annotations: of(0)}}
@@ -271,8 +271,10 @@ func TestAVersionInASlotCountsUntilItIsWrittenTo(t *testing.T) {
 			o.Claims[0].Slot.Annotations = nil
 		}, left: []types.UID{"v1"}, head: "v2", says: "was written to since"},
 		"the older has another version": {tune: func(o *decide.Observation) {
-			o.Claims[0].Head.Annotations = map[string]string{keys.Seal: sealed(t, 7, noon)}
+			o.Claims[0].Head.Annotations = map[string]string{keys.Seal: sealed(t, 7, noon, "a")}
 		}, left: []types.UID{"v2"}, head: "v1", says: "was written to since"},
+		"the older says another content": {tune: func(o *decide.Observation) { o.Record.Sealed[0].Root = "b" }, left: []types.UID{"v2"},
+			head: "v1", says: "was written to since"},
 		"somebody deletes the newest": {tune: func(o *decide.Observation) { o.Claims[0].Slot.DeletionTimestamp = gone },
 			left: []types.UID{"v1"}, head: "v2", says: "deleted"},
 		"a claim got the newest": {tune: func(o *decide.Observation) { o.Claims[0].Slot.Labels = nil }, left: []types.UID{"v1"}, renews: true},
@@ -320,16 +322,16 @@ func TestAPointInSlotsIsGivenUpOnceTheClaimMayGetOne(t *testing.T) {
 
 func TestASlotIsSealedByItsOwnMarkAlone(t *testing.T) {
 	o := inSlots(t)
-	o.Record.Point = &record.Point{Number: 3, Stage: record.Seal, Cut: noon, Since: noon}
+	o.Record.Point = &record.Point{Number: 3, Stage: record.Seal, Cut: noon, Since: noon, Session: record.Session{Root: "a"}}
 	head := o.Claims[0].Head
 	assert.Equal(t, decide.TakeSeal{}, decide.Next(o).Action, "what it says is of an earlier point, whose request came late, or of somebody")
 	o.Now = noon.Add(11 * time.Minute)
 	save, ok := decide.Next(o).Action.(decide.Save)
 	require.True(t, ok)
 	assert.Contains(t, save.Record.Point.Why, "does not keep annotation lodestone.dev/seal")
-	head.Annotations[keys.Seal] = sealed(t, 3, noon)
+	head.Annotations[keys.Seal] = sealed(t, 3, noon, "a")
 	save, ok = decide.Next(o).Action.(decide.Save)
 	require.True(t, ok)
 	assert.Equal(t, record.Clean, save.Record.Point.Stage)
-	assert.True(t, save.Record.Newest().IsIn(head.Annotations[keys.Seal]))
+	assert.True(t, save.Record.Newest().IsIn(0, head.Annotations[keys.Seal]))
 }

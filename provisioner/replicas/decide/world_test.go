@@ -412,7 +412,8 @@ func (w *world) act(action decide.Action) {
 			require.False(w.t, o.Claims[i].Writer.Exists, "nobody has a head")
 		}
 		if w.slots != nil {
-			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: sealed(w.t, r.Point.Number, r.Point.Moment())}
+			o.Claims[a.Claim].Head.Annotations = map[string]string{keys.Seal: sealed(w.t, r.Point.Number, r.Point.Moment(),
+				r.Point.At(a.Claim).Root)}
 			break
 		}
 		name := r.SealName(a.Claim)

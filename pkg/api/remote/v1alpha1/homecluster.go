@@ -21,6 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Pods",type=integer,JSONPath=`.status.pods`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.succeeds) || self.spec.succeeds != self.metadata.name",message="succeeds names another home cluster, which is lost"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="a home cluster's ID has at most 40 lower-case letters, digits and '-'"
 type HomeCluster struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -108,6 +109,14 @@ type HomeClusterSpec struct {
 	//
 	// +optional
 	Replicas *ReplicaPolicy `json:"replicas,omitempty"`
+
+	// Succeeds is the ID of another home cluster, which is lost for good: when what that one had here is adopted (kubectl lodestone adopt),
+	// this home cluster gets its namespaces, with the claims in them. Nothing else goes by it.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Succeeds string `json:"succeeds,omitempty"`
 
 	// Probes are API servers of other clusters, which the remote agent here asks time and again whether they answer.
 	// So the home cluster knows of one that it does not reach itself whether it is reached from here, before a claim
