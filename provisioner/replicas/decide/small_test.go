@@ -100,8 +100,7 @@ type smallClaim struct {
 type smallFailover struct {
 	stage  failoverStage
 	chosen record.Version
-	// has is what the volume has that was made of the version, and began when it began.
-	has   smallContent
+	// began is when it began.
 	began time.Time
 	// seen says that home has looked at the replica since. The move of a failover and one that brings the claim back take longer than that.
 	seen bool
