@@ -59,3 +59,25 @@ func TestAFailoverThatAClockAheadBeganEndsNoLaterPoint(t *testing.T) {
 	require.True(t, gives)
 	assert.Contains(t, save.Record.Point.Why, "failover")
 }
+
+func TestAFailoverThatAClockAheadBeganHidesNoLaterOne(t *testing.T) {
+	o := copies(nil)
+	o.Record.Point.FailedOver, o.FailedOver = noon.Add(24*time.Hour), noon
+	save, gives := decide.Next(o).Action.(decide.Save)
+	require.True(t, gives, "what it copies is of before that")
+	assert.Contains(t, save.Record.Point.Why, "failover")
+	o.FailedOver = time.Time{}
+	assert.IsType(t, decide.Start{}, decide.Next(o).Action, "the one before is over")
+
+	o = observation(1)
+	o.Record.FailedOver, o.FailedOver, o.At = noon.Add(24*time.Hour), noon, o.Record.Head.Cluster
+	save, counts := decide.Next(o).Action.(decide.Save)
+	require.True(t, counts)
+	assert.EqualValues(t, 2, save.Record.Epoch)
+}
+
+func TestAClockThatWasSetBackWhileAPointWasMadePutsTheNextOneOffNoLonger(t *testing.T) {
+	o := observation(1)
+	o.Record.Sealed[0].Took = -31 * 24 * time.Hour
+	assert.Equal(t, noon.Add(10*time.Minute), decide.Due(o))
+}

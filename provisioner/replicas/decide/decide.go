@@ -312,7 +312,7 @@ func Next(o Observation) Step {
 		return stray
 	case leaves && left.Action != nil:
 		return left
-	case o.FailedOver.After(r.FailedOver) && o.At == r.Head.Cluster:
+	case hasFailedOver(o, r.FailedOver) && o.At == r.Head.Cluster:
 		next := r.Clone()
 		next.Epoch, next.FailedOver = r.Epoch+1, o.FailedOver
 		return Step{Action: Save{next}}
@@ -422,8 +422,9 @@ func Ahead(moment, now time.Time) bool { return moment.Sub(now) > time.Minute }
 // as long as that one did, and no earlier than half the RPO after it. What a clock that was ahead says does not put it off.
 func Due(o Observation) time.Time {
 	due := time.Time{}
+	// One that was made while the clock was set back seems to have taken less than no time.
 	if last := o.Record.Newest(); last != nil && !Ahead(last.Cut, o.Now) {
-		rpo, took := RPO(o.Replica), last.Took
+		rpo, took := RPO(o.Replica), max(0, last.Took)
 		for i := range o.Record.Len() {
 			for _, known := range o.Record.At(i).Known {
 				// The next one may have to read again what the last one did not.

@@ -37,7 +37,7 @@ func point(o Observation) Step {
 	case p.Stage == record.Clean || p.Stage == record.Thaw:
 	case o.Refused.Text != "":
 		return giveUp(o, o.Refused.Text)
-	case o.FailedOver.After(p.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
+	case hasFailedOver(o, p.FailedOver), o.Record.Slots && o.Moving && !o.FailedOver.IsZero():
 		// Of two slots the claim may be getting one just now, so nothing more is written to either.
 		return giveUp(o, "the claim got an earlier version meanwhile (failover)")
 	case o.Now.Sub(p.Cut) > longest:
@@ -77,6 +77,12 @@ func point(o Observation) Step {
 	}
 	return Step{Say: "the record of the replica names a stage that this version does not know: start the version that wrote it",
 		Reason: StandsStill, After: seldom}
+}
+
+// hasFailedOver says whether the claim has failed over since, given when the last failover began that was known. One that began while the
+// clock was ahead does not hide a later one.
+func hasFailedOver(o Observation, known time.Time) bool {
+	return o.FailedOver.After(known) || Ahead(known, o.Now) && !o.FailedOver.IsZero() && !o.FailedOver.Equal(known)
 }
 
 // isRestored says whether home, or the cluster of the standby, was restored from a backup since heads began to be written: points that

@@ -54,6 +54,11 @@ type world struct {
 	rotten int
 	// idle is an application that rests for long; nil: it always writes. See unchanged_test.go.
 	idle *idleWorld
+	// lostRequests, repeats and jumps count requests that were lost, those that came twice, and how often home's clock was set. again is the
+	// last one, if it comes once more, and againOf the record that it was for.
+	lostRequests, repeats, jumps int
+	again                        decide.Action
+	againOf                      *record.Record
 }
 
 // content is the copy of a claim for a point.
@@ -96,6 +101,8 @@ func (w *world) step() bool {
 		w.source++
 	}
 	w.happen()
+	w.setClock()
+	w.repeat()
 	step := decide.Next(w.o)
 	w.must(!strings.Contains(step.Say, "does not know"), "it says: %s", step.Say)
 	if step.Action == nil {
@@ -104,12 +111,61 @@ func (w *world) step() bool {
 		}
 		return false
 	}
+	if w.failing && w.frozen == nil && w.random.IntN(20) == 0 {
+		w.lostRequests++
+		return true
+	}
 	w.act(step.Action)
+	w.again, w.againOf = nil, w.o.Record
+	if w.failing && w.frozen == nil && w.random.IntN(20) == 0 {
+		w.again = step.Action
+	}
 	w.check()
 	if w.frozen != nil {
 		w.checkFrozen()
 	}
 	return true
+}
+
+// setClock has somebody set home's clock, by more than a point may take. What a process remembers of moments follows that.
+func (w *world) setClock() {
+	if !w.failing || w.frozen != nil || w.idle != nil || w.random.IntN(300) > 0 {
+		return
+	}
+	by := 31 * 24 * time.Hour
+	if w.random.IntN(2) == 0 {
+		by = -by
+	}
+	w.jumps++
+	w.o.Now = w.o.Now.Add(by)
+	for i := range w.o.Claims {
+		w.o.Claims[i].Advanced = w.o.Claims[i].Advanced.Add(by)
+	}
+}
+
+// repeat has the last request come once more, where its API server would not refuse that: most name a UID, or a name that is taken.
+func (w *world) repeat() {
+	r := w.o.Record
+	if w.again == nil || r == nil || r.Point == nil || w.againOf == nil || w.againOf.Point == nil || w.againOf.Point.Number != r.Point.Number {
+		return
+	}
+	again := w.again
+	w.again = nil
+	switch a := again.(type) {
+	case decide.DropMover:
+		if seen := w.o.Claims[a.Claim]; a.Role == moverapi.Sender && seen.Reader.Exists || a.Role == moverapi.Receiver && seen.Writer.Exists {
+			w.repeats++
+			w.act(a)
+		}
+	case decide.MakeMover:
+		if seen := w.o.Claims[a.Claim]; a.Role == moverapi.Sender && !seen.Reader.Exists || a.Role == moverapi.Receiver && !seen.Writer.Exists {
+			w.repeats++
+			w.act(a)
+		}
+	case decide.Unlabel:
+		w.repeats++
+		w.act(a)
+	}
 }
 
 // happen lets the clusters do what they do, and things go wrong.
@@ -491,7 +547,7 @@ func TestEveryVersionIsWholeWhateverHappens(t *testing.T) {
 }
 
 func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
-	points, got, scrubs, lost := 0, 0, 0, 0
+	points, got, scrubs, lost, lostRequests, repeats, jumps := 0, 0, 0, 0, 0, 0, 0
 	seeds := 100 / (claims * claims)
 	if slots {
 		seeds = 40 / claims
@@ -549,7 +605,10 @@ func everyVersionIsWhole(t *testing.T, claims int, slots bool) {
 			lost += w.lost.n
 		}
 		require.False(t, w.o.Claims[0].Snapshot.Exists && claims == 1 || w.o.Group.Exists)
+		lostRequests, repeats, jumps = lostRequests+w.lostRequests, repeats+w.repeats, jumps+w.jumps
 	}
+	require.True(t, lostRequests > 100 && repeats > 10 && jumps > 20, "%d requests were lost, %d came twice, and the clock was set %d times",
+		lostRequests, repeats, jumps)
 	require.Equal(t, slots, got > 10, "claims got %d slots", got)
 	require.Positive(t, scrubs)
 	require.Equal(t, !slots, lost > 5, "points were left in %d lost clusters", lost)
