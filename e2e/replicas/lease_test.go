@@ -59,7 +59,8 @@ func leases(t *testing.T) {
 	t.Helper()
 	must.Patch(t, bed.Remotes, "west", types.MergePatchType, []byte(`{"spec":{"podLease":"1m"}}`))
 	t.Cleanup(func() {
-		_, err := bed.Remotes.Patch(context.Background(), "west", types.MergePatchType, []byte(`{"spec":{"podLease":null}}`), metav1.PatchOptions{})
+		_, err := bed.Remotes.Patch(context.Background(), "west", types.MergePatchType, []byte(`{"spec":{"podLease":null}}`),
+			metav1.PatchOptions{})
 		assert.NoError(t, err)
 		await.Until(t, "nothing is promised any more", func() bool { return tenant(t).Status.PodLease == nil })
 	})

@@ -287,8 +287,8 @@ func (f *failover) describe(copied *v1alpha1.VolumeReplica, now time.Time) strin
 	}
 	switch v1alpha1.FailoverFence(f.fence) {
 	case v1alpha1.FenceLease:
-		text += " If its cluster does not answer, it is waited until the remote agent there has ended the pods, as it has promised: if that or a " +
-			"node there does not work, they go on beside those that follow them."
+		text += " If its cluster does not answer, it is waited until the remote agent there has ended the pods, as it has promised: if that or " +
+			"a node there does not work, they go on beside those that follow them."
 	case v1alpha1.FenceDeclared:
 		text += " If its cluster does not answer, pods there are taken for gone: if they run, they go on beside those that follow them."
 	}

@@ -117,8 +117,8 @@ func (w *world) work() {
 	}
 }
 
-// TestNoPodRunsOnceHomeHasWaited has a home that falls silent and comes back, requests that are lost or late, an agent and a provisioner that
-// start anew, leases that are changed and taken back, and clocks that go at other speeds.
+// TestNoPodRunsOnceHomeHasWaited has a home that falls silent and comes back, requests that are lost or late, an agent and a provisioner
+// that start anew, leases that are changed and taken back, and clocks that go at other speeds.
 func TestNoPodRunsOnceHomeHasWaited(t *testing.T) {
 	waited, ended, refused := 0, 0, 0
 	for seed := range uint64(400) {

@@ -73,16 +73,16 @@ func (r *Clusters) Silence(ctx context.Context, id string) (podlease.Silence, er
 	return podlease.Of(record.PodLease, quiet), nil
 }
 
-// setPodLease sets the condition PodLeasePromised if a lease is wanted, and removes it otherwise. What is known is of the last time that the
-// cluster answered.
+// setPodLease sets the condition PodLeasePromised if a lease is wanted, and removes it otherwise. What is known is of the last time that
+// the cluster answered.
 func (c *Cluster) setPodLease(remote *v1alpha1.RemoteCluster, status *v1alpha1.RemoteClusterStatus) {
 	wanted, known := wantedLease(remote), c.epoch.podLease
 	if wanted == 0 {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.PodLeasePromised)
 		return
 	}
-	promised := condition(v1alpha1.PodLeasePromised, metav1.ConditionFalse, "NotPromised", "the remote agent there has not promised yet to end "+
-		"pods of home that use claims when home is silent: if that stays so, let its owner see that it runs, in this version")
+	promised := condition(v1alpha1.PodLeasePromised, metav1.ConditionFalse, "NotPromised", "the remote agent there has not promised yet to "+
+		"end pods of home that use claims when home is silent: if that stays so, let its owner see that it runs, in this version")
 	switch {
 	case known == nil:
 		if meta.FindStatusCondition(status.Conditions, v1alpha1.PodLeasePromised) != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
@@ -24,6 +25,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/claims/steps"
 	"github.com/lodestone-storage/lodestone/provisioner/copying"
 	"github.com/lodestone-storage/lodestone/provisioner/home"
+	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/replicas/record"
 )
@@ -126,7 +128,8 @@ func TestNothingFailsOverByItselfToAStandbyThatCouldNotRunThePods(t *testing.T) 
 			Claim: &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", UID: "c1"}}}},
 		At: "west", Silent: time.Hour, Since: now.Add(-time.Hour), Now: now, Witness: "east",
 	}
-	a := &automatic{Controller: New(Config{})}
+	clusters := remote.New(remote.Config{Objects: cache.NewSharedIndexInformer(nil, &v1alpha1.RemoteCluster{}, 0, nil)})
+	a := &automatic{Controller: New(Config{Clusters: clusters})}
 	seen := &attempts{runnable: runnableNow{at: now, Runnable: decide.Runnable{Status: metav1.ConditionTrue}}}
 	move, why := a.choose(t.Context(), seen, o)
 	require.NotNil(t, move, why)

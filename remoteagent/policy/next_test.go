@@ -284,7 +284,8 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 		"one that goes while only virtual nodes are silent is made anew": {o: Observation{Shadow: shadow(created), Live: true, Settled: true,
 			Home: Away}, lease: podlease.Held, verb: Note, phase: creating, reason: ReasonRemade},
 		"none is made while it is not known": {o: Observation{Shadow: shadow(""), Home: Connected}, lease: podlease.Listening, verb: Wait},
-		"none is made for a silent home":     {o: Observation{Shadow: shadow(""), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: lost, reason: ReasonHomeSilent},
+		"none is made for a silent home": {o: Observation{Shadow: shadow(""), Home: Away}, lease: podlease.Lapsed, verb: Note,
+			phase: lost, reason: ReasonHomeSilent},
 		"… whose request may have taken effect": {o: Observation{Shadow: shadow(creating), Settled: true, Home: Away}, lease: podlease.Lapsed,
 			verb: Look},
 		"… or may take effect yet": {o: Observation{Shadow: shadow(creating), Home: Away}, lease: podlease.Lapsed, verb: Wait},
@@ -298,7 +299,8 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 		"… and does not count as ended": {o: Observation{Shadow: shadow(creating, silenced), Pod: of(), Live: true, Home: Connected},
 			lease: podlease.Held, verb: Note, phase: created},
 		"a pod without claims is made": {o: Observation{Shadow: shadowPod(""), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: creating},
-		"deletion goes before":         {o: Observation{Shadow: shadow(created, deleting, grace(5)), Pod: of(), Home: Away}, lease: podlease.Lapsed, verb: Delete, grace: 5},
+		"deletion goes before": {o: Observation{Shadow: shadow(created, deleting, grace(5)), Pod: of(), Home: Away},
+			lease: podlease.Lapsed, verb: Delete, grace: 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.Lease = test.lease

@@ -152,8 +152,8 @@ func promise(home *remotev1alpha1.HomeCluster, ask podlease.Ask, state podlease.
 			"none is made until it is heard.", half)
 	default:
 		condition.Status, condition.Reason = metav1.ConditionUnknown, "Listening"
-		condition.Message = fmt.Sprintf("The remote agent has just started. Once the home cluster has been silent for %v its pods that use claims "+
-			"are ended.", half)
+		condition.Message = fmt.Sprintf("The remote agent has just started. Once the home cluster has been silent for %v its pods that use "+
+			"claims are ended.", half)
 	}
 	return meta.SetStatusCondition(&home.Status.Conditions, condition) || changed
 }

@@ -132,7 +132,8 @@ func TestAFailoverNeverHarms(t *testing.T) {
 			c.at[record.Source].real = nil
 			w.truth[i] = 1_000_000
 		}
-		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lease: seed%4 == 1, heard: w.now, lost: seed%6 == 0 || seed%12 == 1, deferred: choice.IntN(2) == 0,
+		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lease: seed%4 == 1, heard: w.now,
+			lost: seed%6 == 0 || seed%12 == 1, deferred: choice.IntN(2) == 0,
 			slots: seed >= 300, overwritten: seed%13 == 0}
 		for i, c := range w.claims {
 			if d := c.at[record.Target]; w.version.slots {
