@@ -138,7 +138,8 @@ func TestASuccessorGetsWhatALostHomeHadAndNothingElse(t *testing.T) {
 		must.Create(t, heir.Home.Client().CoreV1().Pods(namespace), pod)
 		await.Until(t, "a pod of the successor follows the data, and counts on", func() bool {
 			return counted(t, bed.FolderOf(t, bed.West, namespace, "data")) > number
-		}, func() any { return await.Events(t, heir.Home.Client(), namespace) }, func() any { return await.Events(t, bed.West.Client(), namespace) })
+		}, func() any { return await.Events(t, heir.Home.Client(), namespace) },
+			func() any { return await.Events(t, bed.West.Client(), namespace) })
 		assert.Equal(t, fabric.WestNode, must.Get(t, heir.Home.Client().CoreV1().Pods(namespace), "next").Spec.NodeName)
 	}
 	shadow := await.Claim(t, bed.West.Client(), there, "data")

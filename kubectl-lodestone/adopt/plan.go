@@ -55,7 +55,7 @@ func Successor(lost string, homes []remotev1alpha1.HomeCluster) (heir *remotev1a
 	return heir, nil
 }
 
-// passes says whether a namespace can be the one that a successor asks for: one that has the ID of the lost home cluster in its name cannot.
+// passes says whether a namespace can be the one that a successor asks for: one with the ID of the lost home cluster in its name cannot.
 func (n Namespace) passes() bool { return n.Name == n.Of }
 
 // Verb is what becomes of a claim.

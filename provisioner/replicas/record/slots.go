@@ -35,8 +35,8 @@ func (r *Record) SlotOf(i int, has *Content) (at backing.Ref, ok bool) {
 	return backing.Ref{}, false
 }
 
-// IsIn says whether a slot has what the version has of a claim, by what the slot says of itself. It does not say so where the record is of an earlier moment
-// than the standby, as after home was restored from a backup: then it may have been written to since.
+// IsIn says whether a slot has what the version has of a claim, by what the slot says of itself. It does not say so where the record is of
+// an earlier moment than the standby, as after home was restored from a backup: then it may have been written to since.
 func (v *Version) IsIn(i int, seal string) bool {
 	said, err := volumesnapshot.DecodeSeal(seal)
 	return err == nil && said.Number == v.Number && said.Cut.Equal(v.Cut) && said.Root == v.At(i).Root
