@@ -1,7 +1,7 @@
 // Command bench-network measures the network fabric in network namespaces: the whole way from a pod to one of another cluster beside
-// a bare lane between two gateways, by TLS and by WireGuard, and beside plain routing, in the same run; what the loss of a gateway costs; all of it over a line
-// with delay and loss; and what a cluster of 1,000 nodes costs each of them, in its kernel and in watches of a real API server. It prints
-// one JSON object a measure and ends with status 1 if a budget is not kept. It needs root.
+// a bare lane between two gateways, by TLS and by WireGuard, and beside plain routing, in the same run; what the loss of a gateway
+// costs; all of it over a line with delay and loss; and what a cluster of 1,000 nodes costs each of them, in its kernel and in watches
+// of a real API server. It prints one JSON object a measure and ends with status 1 if a budget is not kept. It needs root.
 package main
 
 import (
