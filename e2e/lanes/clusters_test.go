@@ -151,7 +151,8 @@ func identity(t *testing.T, of *testbed.Cluster, name string, on *netlab.Node, p
 	})
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}}
-	token, err := of.Client().CoreV1().ServiceAccounts(keys.NetworkNamespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	accounts := of.Client().CoreV1().ServiceAccounts(keys.NetworkNamespace)
+	token, err := accounts.CreateToken(t.Context(), account, request, metav1.CreateOptions{})
 	require.NoError(t, err)
 	admin := of.AdminConfig()
 	config := clientcmdapi.NewConfig()

@@ -17,8 +17,8 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/testbed"
 )
 
-// TestPacketsGoOnWhileTheAPIServersOfBothClustersAreAway has both hang, and then both end. Meanwhile programs are killed and start again, on
-// a node and on a gateway of each cluster: what they were told last is all that they have.
+// TestPacketsGoOnWhileTheAPIServersOfBothClustersAreAway has both hang, and then both end. Meanwhile programs are killed and start again,
+// on a node and on a gateway of each cluster: what they were told last is all that they have.
 func TestPacketsGoOnWhileTheAPIServersOfBothClustersAreAway(t *testing.T) {
 	for _, row := range []struct {
 		name       string

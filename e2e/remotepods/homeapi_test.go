@@ -177,8 +177,10 @@ func TestPodsOfANamespaceReachHomesAPIThroughOneOfItsPods(t *testing.T) {
 	assert.False(t, apierrors.IsForbidden(err), "the API server hears nothing of it: %v", err)
 
 	// With rights that its ServiceAccount has at home, what it elects and what it says is there.
-	allow(t, namespace, rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
-		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}})
+	creates := func(group, resource string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"create"}}
+	}
+	allow(t, namespace, creates("coordination.k8s.io", "leases"), creates("", "events"))
 	api := from("127.0.0.9")
 	await.Until(t, "the rights count", func() bool {
 		_, err := api.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{

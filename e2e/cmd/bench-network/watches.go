@@ -112,7 +112,8 @@ func newLarge(ctx context.Context, nodes int) (*large, error) {
 		return nil, err
 	}
 	told := siteOf(gateways).Remotes[0]
-	there := networkv1alpha1.Gateway{Name: told.Gateways[0].Name, Address: told.Gateways[0].Address, Keys: []string{lane.Key{1}.String()}, MTU: 1500}
+	there := networkv1alpha1.Gateway{Name: told.Gateways[0].Name, Address: told.Gateways[0].Address,
+		Keys: []string{lane.Key{1}.String()}, MTU: 1500}
 	_, err = links.Create(ctx, &networkv1alpha1.NetworkLink{ObjectMeta: metav1.ObjectMeta{Name: told.Name},
 		Spec: networkv1alpha1.NetworkLinkSpec{PodCIDRs: []string{told.Ranges[0].String()}, Gateways: []networkv1alpha1.Gateway{there}}},
 		metav1.CreateOptions{})
