@@ -279,7 +279,7 @@ bench-replicas: ## Measure second copies of a volume beside rsync over stunnel, 
 	@exec bin/bench-replicas $(ARGS)
 
 .PHONY: bench-network
-bench-network: ## Measure the network fabric in network namespaces beside a bare lane and plain routing (as root; ARGS='--rounds=1' for less)
+bench-network: control-plane ## Measure the network fabric in network namespaces beside a bare lane and plain routing, and 1,000 nodes (as root; ARGS='--rounds=1' for less)
 	@$(GO) bench-network build -o bin/bench-network ./e2e/cmd/bench-network
 	@exec bin/bench-network $(ARGS)
 

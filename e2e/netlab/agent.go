@@ -58,12 +58,20 @@ func (a *Agent) Log() string { return a.log.String() }
 
 // run starts a command of the program on a node.
 func (l *Lab) run(n *Node, args ...string) (*Agent, error) {
+	return l.launch(n.Name, n.start, []uintptr{unix.CAP_NET_ADMIN}, args...)
+}
+
+// RunInPod starts a command of the program in a pod, which has no rights beyond that.
+func (l *Lab) RunInPod(p *Pod, args ...string) (*Agent, error) {
+	return l.launch(p.Name, p.Start, nil, args...)
+}
+
+func (l *Lab) launch(where string, start func(*exec.Cmd) error, rights []uintptr, args ...string) (*Agent, error) {
 	a := &Agent{command: exec.Command(l.program, args...), done: make(chan struct{})}
 	a.command.Stdout, a.command.Stderr = &a.log, &a.log
-	a.command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user},
-		AmbientCaps: []uintptr{unix.CAP_NET_ADMIN}}
-	if err := n.start(a.command); err != nil {
-		return nil, fmt.Errorf("start lodestone-network on %s: %w", n.Name, err)
+	a.command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}, AmbientCaps: rights}
+	if err := start(a.command); err != nil {
+		return nil, fmt.Errorf("start lodestone-network on %s: %w", where, err)
 	}
 	go func() {
 		_ = a.command.Wait()
@@ -77,6 +85,23 @@ func (l *Lab) Start(n *Node) (err error) {
 	n.Agent, err = l.run(n, "agent", "--node="+n.Name, "--site="+filepath.Join(n.dir, "site.json"), "--state="+n.dir,
 		"--listen="+n.Address.String()+":7473", "-v=3")
 	return err
+}
+
+// StartForCluster starts a node's agent, which is told by the API server of a kubeconfig what to do.
+func (l *Lab) StartForCluster(n *Node, kubeconfig []byte, args ...string) (err error) {
+	path, err := n.WriteFile("kubeconfig", kubeconfig)
+	if err != nil {
+		return err
+	}
+	n.Agent, err = l.run(n, append([]string{"agent", "--node=" + n.Name, "--kubeconfig=" + path, "--namespace=lodestone-network",
+		"--state=" + n.dir, "-v=3"}, args...)...)
+	return err
+}
+
+// WriteFile writes a file that only programs on the node read, and returns its path.
+func (n *Node) WriteFile(name string, content []byte) (path string, err error) {
+	path = filepath.Join(n.dir, name)
+	return path, errors.Join(os.WriteFile(path, content, 0o600), os.Chown(path, user, user))
 }
 
 // Lanes is to how many gateways of other clusters packets go through from a node, with all connections.
@@ -111,10 +136,15 @@ var allUp = regexp.MustCompile(`(?m)^lodestone_network_lane_connections.* 4$`)
 // Kill kills a node's agent, which has no time to do anything.
 func (n *Node) Kill() {
 	if n.Agent != nil {
-		_ = n.Agent.command.Process.Kill()
-		<-n.Agent.done
+		n.Agent.Kill()
 		n.Agent = nil
 	}
+}
+
+// Kill kills a program, which has no time to do anything.
+func (a *Agent) Kill() {
+	_ = a.command.Process.Kill()
+	<-a.done
 }
 
 // Remove has the program remove all from a node.
@@ -307,6 +337,11 @@ func (l *Lab) Join() error { return l.joinNodes(func(*Node) bool { return true }
 // JoinBare has the two clusters joined by one gateway each, which are their only nodes: a lane and nothing else.
 func (l *Lab) JoinBare() error {
 	return l.joinNodes(func(n *Node) bool { return n == n.cluster.Nodes[1] })
+}
+
+// JoinWithout has the clusters joined as Join does, without some nodes, which are not there yet.
+func (l *Lab) JoinWithout(late ...*Node) error {
+	return l.joinNodes(func(n *Node) bool { return !slices.Contains(late, n) })
 }
 
 func (l *Lab) joinNodes(part func(*Node) bool) error {

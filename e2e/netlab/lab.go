@@ -1,6 +1,7 @@
 package netlab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -128,6 +129,8 @@ type Settings struct {
 	WireGuard bool
 	// Strict: nodes filter by the reverse path.
 	Strict bool
+	// Masquerade is the program by which nodes masquerade, such as iptables-legacy; empty: it is done by nftables.
+	Masquerade string
 	// Program is lodestone-network, as Build has built it, where several labs share it; empty: it is built for this one.
 	Program string
 	// Congestion is what controls TCP of pods and nodes, but for lanes; empty: the kernel's default.
@@ -349,7 +352,12 @@ func (l *Lab) node(c *Cluster, name string, number, index int, settings Settings
 		gateway, bits, n.Range = netip.MustParseAddr("169.254.1.1"), 32, netip.Prefix{}
 	}
 	err = errors.Join(n.congestion(settings.Congestion), n.Route("", fmt.Sprintf("172.30.%d.254", number), ""),
-		n.Bridge("cni0", netip.PrefixFrom(gateway, bits).String()), masquerade(n.Namespace, c.Ranges[0]))
+		n.Bridge("cni0", netip.PrefixFrom(gateway, bits).String()))
+	if settings.Masquerade == "" {
+		err = errors.Join(err, masquerade(n.Namespace, c.Ranges[0]))
+	} else {
+		err = errors.Join(err, masqueradeBy(settings.Masquerade, n.Namespace, c.Ranges[0]))
+	}
 	if settings.Dual {
 		err = errors.Join(err, n.dual(number, index))
 	}
@@ -404,6 +412,30 @@ func (n *Node) cable() string {
 
 // Cut cuts a node's cable, or joins it again. Nobody is told.
 func (n *Node) Cut(cut bool) error { return n.cluster.router.SetLink(n.cable(), !cut) }
+
+// Narrow has the network between the clusters carry only packets of some size in one piece.
+func (l *Lab) Narrow(mtu int) error {
+	return errors.Join(l.Home.router.MTU("wan", mtu), l.West.router.MTU("wan", mtu))
+}
+
+// Narrow has the network between the cluster's nodes do so.
+func (c *Cluster) Narrow(mtu int) (err error) {
+	for _, n := range c.Nodes {
+		err = errors.Join(err, n.MTU("eth0", mtu), c.router.MTU(n.cable(), mtu))
+	}
+	return errors.Join(err, c.router.MTU("nodes", mtu))
+}
+
+// Part has all packets from home to a gateway of west get lost, so that there is no way between the clusters, or no longer. Nobody is told.
+func (l *Lab) Part(parted bool) error {
+	var errs []error
+	for _, n := range l.West.Nodes {
+		if n.Gateway {
+			errs = append(errs, l.Home.router.Lose(n.Address.String()+"/32", parted))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 func (l *Lab) pod(n *Node, index int, address, gateway netip.Addr) (*Pod, error) {
 	namespace, err := l.namespace(fmt.Sprintf("%s-pod%d", n.Name, index))
@@ -526,6 +558,22 @@ func (l *Lab) Unmask() (err error) {
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// masqueradeBy has a program do what masquerade does.
+func masqueradeBy(program string, n *Namespace, pods netip.Prefix) error {
+	for _, rule := range [][]string{{"-s", pods.String(), "!", "-d", pods.String()}, {"!", "-s", pods.String(), "-d", pods.String()}} {
+		command := exec.Command(program, slices.Concat([]string{"-w", "-t", "nat", "-A", "POSTROUTING"}, rule, []string{"-j", "MASQUERADE"})...)
+		var said bytes.Buffer
+		command.Stdout, command.Stderr = &said, &said
+		if err := n.Start(command); err != nil {
+			return fmt.Errorf("start %s: %w", program, err)
+		}
+		if err := command.Wait(); err != nil {
+			return fmt.Errorf("%s: %w: %s", program, err, said.String())
+		}
+	}
+	return nil
 }
 
 // masquerade is what networks of clusters do: what leaves for elsewhere has the node's address, and, with flannel, what comes from

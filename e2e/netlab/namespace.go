@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -136,6 +137,38 @@ func (n *Namespace) Dial(network, from, to string) (conn net.Conn, err error) {
 	return conn, err
 }
 
+// Forward has an address of the namespace lead to one outside of it, by TCP, until ctx ends.
+func (n *Namespace) Forward(ctx context.Context, from, to string) error {
+	listener, err := n.Listen(from)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { _ = listener.Close() })
+	go func() {
+		for {
+			inside, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer inside.Close()
+				outside, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+				if err != nil {
+					return
+				}
+				defer outside.Close()
+				defer context.AfterFunc(ctx, func() { _ = inside.Close() })()
+				go func() {
+					_, _ = io.Copy(outside, inside)
+					_ = outside.Close()
+				}()
+				_, _ = io.Copy(inside, outside)
+			}()
+		}
+	}()
+	return nil
+}
+
 // reuse lets a socket have an address that one before it had: a program that is being started at the moment, in whatever namespace, has
 // what was open until it is.
 func reuse(_, _ string, conn syscall.RawConn) (err error) {
@@ -206,6 +239,15 @@ func (n *Namespace) SetLink(name string, up bool) error {
 		return n.links.LinkSetUp(link)
 	}
 	return n.links.LinkSetDown(link)
+}
+
+// MTU sets how large packets a link carries.
+func (n *Namespace) MTU(name string, mtu int) error {
+	link, err := n.links.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return n.links.LinkSetMTU(link, mtu)
 }
 
 // Sent is how many packets a link was given to send, those among them that it dropped.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/lodestone-storage/lodestone/e2e/await"
 	"github.com/lodestone-storage/lodestone/e2e/fabric"
@@ -76,13 +77,8 @@ func TestAProgramInWestUsesTheAPIOfHomeAsAtHome(t *testing.T) {
 	namespace := open(t)
 	must.Patch(t, bed.Home.Client().CoreV1().Namespaces(), namespace, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"`+keys.HomeAPI+`":"`+keys.HomeAPIEnabled+`"}}}`))
-	rights := bed.Home.Client().RbacV1()
-	must.Create(t, rights.Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
-			Verbs: []string{"get", "create", "update"}}}})
-	must.Create(t, rights.RoleBindings(namespace), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "elects"},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "elects"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: namespace}}})
+	allow(t, namespace, rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"},
+		Verbs: []string{"get", "create", "update"}})
 
 	create(t, newPod(namespace, "db"))
 	home, west := runs(t, namespace, "db")
@@ -161,7 +157,7 @@ func TestPodsOfANamespaceReachHomesAPIThroughOneOfItsPods(t *testing.T) {
 		}, client.CoreV1().Pods(namespace)).Serve(t.Context(), listener)
 	}()
 
-	from := func(address string) error {
+	from := func(address string) kubernetes.Interface {
 		config := as("default")
 		config.Host = "https://kubernetes:6443"
 		config.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -169,11 +165,45 @@ func TestPodsOfANamespaceReachHomesAPIThroughOneOfItsPods(t *testing.T) {
 		}
 		api, err := kubernetes.NewForConfig(config)
 		require.NoError(t, err)
-		_, err = api.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+		return api
+	}
+	lists := func(address string) error {
+		_, err := from(address).CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		return err
 	}
-	assert.True(t, apierrors.IsForbidden(from("127.0.0.9")), "it has the rights of its token, by a name for which the certificate is valid")
-	err = from("127.0.0.8")
+	assert.True(t, apierrors.IsForbidden(lists("127.0.0.9")), "it has the rights of its token, by a name for which the certificate is valid")
+	err = lists("127.0.0.8")
 	require.Error(t, err)
 	assert.False(t, apierrors.IsForbidden(err), "the API server hears nothing of it: %v", err)
+
+	// With rights that its ServiceAccount has at home, what it elects and what it says is there.
+	creates := func(group, resource string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"create"}}
+	}
+	allow(t, namespace, creates("coordination.k8s.io", "leases"), creates("", "events"))
+	api := from("127.0.0.9")
+	await.Until(t, "the rights count", func() bool {
+		_, err := api.CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "leader"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("db")}}, metav1.CreateOptions{})
+		return err == nil
+	})
+	must.Create(t, api.CoreV1().Events(namespace), &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "promoted"}, Reason: "Promoted",
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: "db"}})
+	lease := must.Get(t, bed.Home.Client().CoordinationV1().Leases(namespace), "leader")
+	assert.Equal(t, "db", *lease.Spec.HolderIdentity)
+	assert.Equal(t, "Promoted", must.Get(t, bed.Home.Client().CoreV1().Events(namespace), "promoted").Reason)
+	assert.Nil(t, must.Find(t, bed.West.Client().CoordinationV1().Leases(namespace), "leader"), "west has nothing of it")
+	assert.Nil(t, must.Find(t, bed.West.Client().CoreV1().Events(namespace), "promoted"))
+	err = lists("127.0.0.9")
+	assert.True(t, apierrors.IsForbidden(err), "and it has no more rights than these: %v", err)
+}
+
+// allow gives the ServiceAccount default of a namespace rights at home.
+func allow(t *testing.T, namespace string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	rights := bed.Home.Client().RbacV1()
+	must.Create(t, rights.Roles(namespace), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Rules: rules})
+	must.Create(t, rights.RoleBindings(namespace), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "app"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "app"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: namespace}}})
 }

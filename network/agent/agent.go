@@ -98,7 +98,7 @@ type agent struct {
 
 	mu    sync.Mutex
 	lanes map[string]lane.Lane // only Run changes it
-	nodes []netip.Addr         // that may ask
+	nodes map[netip.Addr]bool  // that may ask: each does so ten times a second
 	up    []string             // clusters to which there is a lane, on a node that is as it should be
 }
 
@@ -326,9 +326,9 @@ func (a *agent) told(ctx context.Context) error {
 	}
 	a.site = s
 	a.mu.Lock()
-	a.nodes = nil
+	a.nodes = map[netip.Addr]bool{}
 	for _, n := range s.Nodes {
-		a.nodes = append(a.nodes, n.Address)
+		a.nodes[n.Address] = true
 	}
 	a.mu.Unlock()
 	return a.keepLanes(ctx)
@@ -351,7 +351,7 @@ func (a *agent) probe(ctx context.Context, self *site.Node) error {
 	return probe.Answer(ctx, self.Address, func(from netip.Addr) bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return slices.Contains(a.nodes, from)
+		return a.nodes[from]
 	}, func() []string {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -156,9 +156,12 @@ func nodesHere(nodes []*corev1.Node) map[string]bool {
 	return names
 }
 
+// typeLabel is the label by which virtual nodes of others are known, too.
+const typeLabel = "type"
+
 // stands says that a node is none of this cluster, but stands for another one.
 func stands(n *corev1.Node) bool {
-	return n.Labels[keys.Cluster] != "" || n.Labels["type"] == "virtual-kubelet"
+	return n.Labels[keys.Cluster] != "" || n.Labels[typeLabel] == "virtual-kubelet"
 }
 
 // nodeOf returns what is to be known of a node, false if it takes no part: nodes that stand for other clusters do not. IgnoreCIDRs: its

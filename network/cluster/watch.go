@@ -85,7 +85,7 @@ func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, 
 		}
 		go w.homes.RunWithContext(ctx)
 	}
-	if err := errors.Join(controller.OnEach(w.nodes, func(*corev1.Node) { w.changed.Store(true) }),
+	if err := errors.Join(w.onNodes(),
 		controller.OnEach(w.links, func(*networkv1alpha1.NetworkLink) { w.changed.Store(true) })); err != nil {
 		return nil, err
 	}
@@ -98,19 +98,68 @@ func NewWatch(ctx context.Context, config *rest.Config, namespace, self string, 
 func transform(obj any) (any, error) {
 	switch object := obj.(type) {
 	case *corev1.Node:
-		object.Status = corev1.NodeStatus{Addresses: object.Status.Addresses,
-			Conditions: slices.DeleteFunc(object.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeReady })}
-	case *corev1.Namespace:
-		clusters, narrowed := object.Annotations[keys.OffloadClusters]
-		if object.Annotations = nil; narrowed {
-			object.Annotations = map[string]string{keys.OffloadClusters: clusters}
+		object.OwnerReferences, object.Finalizers = nil, nil
+		object.Labels = only(object.Labels, keys.Cluster, keys.Gateway, typeLabel)
+		object.Annotations = only(object.Annotations, keys.GatewayAddress)
+		object.Spec = corev1.NodeSpec{PodCIDR: object.Spec.PodCIDR, PodCIDRs: object.Spec.PodCIDRs}
+		status := corev1.NodeStatus{Addresses: object.Status.Addresses}
+		for _, c := range object.Status.Conditions {
+			if c.Type == corev1.NodeReady { // without the time of its heartbeat
+				status.Conditions = append(status.Conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+			}
 		}
+		object.Status = status
+	case *corev1.Namespace:
+		object.Annotations = only(object.Annotations, keys.OffloadClusters)
 	case *corev1.Pod:
 		object.Annotations, object.OwnerReferences = nil, nil
 		object.Spec = corev1.PodSpec{HostNetwork: object.Spec.HostNetwork, NodeName: object.Spec.NodeName}
 		object.Status = corev1.PodStatus{Phase: object.Status.Phase, PodIP: object.Status.PodIP, PodIPs: object.Status.PodIPs}
 	}
 	return controller.DropManagedFields(obj)
+}
+
+// only are those of some labels or annotations that are there, nil if none is.
+func only(all map[string]string, names ...string) (some map[string]string) {
+	for _, name := range names {
+		if value, ok := all[name]; ok {
+			if some == nil {
+				some = map[string]string{}
+			}
+			some[name] = value
+		}
+	}
+	return some
+}
+
+// onNodes notes what changes of nodes. All nodes of a cluster renew their status all the time, and nothing of that is looked at.
+func (w *Watch) onNodes() error {
+	return controller.OnChange(w.nodes, func(was, now *corev1.Node) {
+		if was == nil || now == nil || !sameNode(was, now) {
+			w.changed.Store(true)
+		}
+	})
+}
+
+// sameNode says that two Nodes, as transform leaves them, say the same to the node that is told of them.
+func sameNode(a, b *corev1.Node) bool {
+	return a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
+}
+
+// onPods notes what changes of pods that is looked at.
+func (w *Watch) onPods() error {
+	return controller.OnChange(w.pods, func(was, now *corev1.Pod) {
+		if was == nil || now == nil || !samePod(was, now) {
+			w.changed.Store(true)
+		}
+	})
+}
+
+// samePod says the same of two Pods.
+func samePod(a, b *corev1.Pod) bool {
+	one, hasAddress := podOf(a)
+	other, stillHas := podOf(b)
+	return hasAddress == stillHas && reflect.DeepEqual(one, other)
 }
 
 // Told returns what the node is told, and whether that differs from last time. It never waits.
@@ -148,7 +197,7 @@ func (w *Watch) synced() bool {
 
 func (w *Watch) watchPods() error {
 	w.pods, w.namespaces = w.factory.Core().V1().Pods().Informer(), w.factory.Core().V1().Namespaces().Informer()
-	err := errors.Join(controller.OnEach(w.pods, func(*corev1.Pod) { w.changed.Store(true) }),
+	err := errors.Join(w.onPods(),
 		controller.OnEach(w.namespaces, func(*corev1.Namespace) { w.changed.Store(true) }))
 	w.factory.StartWithContext(w.ctx)
 	return err

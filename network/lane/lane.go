@@ -75,6 +75,6 @@ type Status struct {
 	Sent, Received uint64
 	// Dropped are the bytes of packets from the gateway and to it that were lost because of Limit, or because no kernel makes such packets.
 	Dropped uint64
-	// Problem is why there is no connection, in a sentence; empty if there is one.
+	// Problem is why there is no connection by which something comes, in a sentence; empty if there is one.
 	Problem string
 }

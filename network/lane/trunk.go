@@ -395,8 +395,11 @@ func (t *Trunk) Status() (statuses []Status) {
 			}
 			s.Sent, s.Received, s.Dropped = s.Sent+c.sent.Load(), s.Received+c.received.Load(), s.Dropped+c.dropped.Load()
 		}
-		if len(g.connections) == 0 && g.problem != nil {
+		switch {
+		case len(g.connections) == 0 && g.problem != nil:
 			s.Problem = g.problem.Error()
+		case len(g.connections) > 0 && !g.up && s.Connections == 0:
+			s.Problem = "nothing comes by the connections to it any more: see whether packets get lost between the two"
 		}
 		statuses = append(statuses, s)
 	}

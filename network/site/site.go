@@ -157,10 +157,6 @@ func (s *Site) Node(name string) *Node {
 func (s *Site) Validate() error {
 	var errs []error
 	refuse := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	type owned struct {
-		prefix netip.Prefix
-		owner  string
-	}
 	var ranges []owned
 	claim := func(prefix netip.Prefix, owner string, least int) {
 		if !prefix.IsValid() || prefix.Addr().Is4In6() || prefix.Bits() < least || prefix != prefix.Masked() {
@@ -170,18 +166,6 @@ func (s *Site) Validate() error {
 		if _, err := remotecluster.ParsePodRanges([]string{prefix.String()}); prefix.Addr().Is6() && err != nil {
 			refuse("%s: %w", owner, err)
 			return
-		}
-		for _, other := range ranges {
-			if !other.prefix.Overlaps(prefix) || other.owner == owner {
-				continue
-			}
-			if prefix.Addr().Is6() {
-				refuse("the range %s of %s overlaps with %s of %s: IPv6 is not translated, so give one of the clusters another range, or leave "+
-					"IPv6 out of the ranges", prefix, owner, other.prefix, other.owner)
-			} else {
-				refuse("the range %s of %s overlaps with %s of %s: have it reached as a range of its own, by podTranslations or "+
-					"homePodTranslations of the RemoteCluster", prefix, owner, other.prefix, other.owner)
-			}
 		}
 		ranges = append(ranges, owned{prefix, owner})
 	}
@@ -254,6 +238,7 @@ func (s *Site) Validate() error {
 		}
 		errs = append(errs, r.passing()...)
 	}
+	errs = append(errs, overlaps(ranges)...)
 	links := map[string]string{}
 	for _, r := range s.WithLanes() {
 		owner, link := "cluster "+r.Name, Short(r.Name)
@@ -277,6 +262,50 @@ func (s *Site) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// owned is a range, and who has it.
+type owned struct {
+	netip.Prefix
+	owner string
+}
+
+// overlaps are errors of ranges of which two owners have addresses. A cluster may have thousands of nodes, so each pair is only looked at
+// where there is something to be said.
+func overlaps(ranges []owned) (errs []error) {
+	if apart(ranges) {
+		return nil
+	}
+	for i, one := range ranges {
+		for _, other := range ranges[:i] {
+			if !other.Overlaps(one.Prefix) || other.owner == one.owner {
+				continue
+			}
+			if one.Addr().Is6() {
+				errs = append(errs, fmt.Errorf("the range %s of %s overlaps with %s of %s: IPv6 is not translated, so give one of the clusters "+
+					"another range, or leave IPv6 out of the ranges", one.Prefix, one.owner, other.Prefix, other.owner))
+			} else {
+				errs = append(errs, fmt.Errorf("the range %s of %s overlaps with %s of %s: have it reached as a range of its own, by "+
+					"podTranslations or homePodTranslations of the RemoteCluster", one.Prefix, one.owner, other.Prefix, other.owner))
+			}
+		}
+	}
+	return errs
+}
+
+// apart says whether no two owners have addresses of the same range. Of two ranges that overlap one is in the other.
+func apart(ranges []owned) bool {
+	var around []owned // ranges that each have the next one in them, of one owner
+	for _, one := range slices.SortedFunc(slices.Values(ranges), func(a, b owned) int { return a.Compare(b.Prefix) }) {
+		for len(around) > 0 && !around[len(around)-1].Contains(one.Addr()) {
+			around = around[:len(around)-1]
+		}
+		if len(around) > 0 && around[0].owner != one.owner {
+			return false
+		}
+		around = append(around, one)
+	}
+	return true
 }
 
 // unfit says that an MTU is known and cannot be.

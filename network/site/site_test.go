@@ -1,6 +1,8 @@
 package site
 
 import (
+	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -92,4 +94,31 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		{"name": "b", "ranges": ["100.66.0.0/16"], ` + as + `, ` + strings.Replace(gateways, "AAAA", "BAAA", 1) + `}]}`))
 	require.NoError(t, err, "three clusters with one range")
 	assert.Equal(t, "10.244.0.0/16 as 100.64.0.0/16", s.Remotes[1].Translations[0].String())
+}
+
+// TestNoOverlapIsOverlooked compares what is looked at fast, for thousands of nodes, with all pairs.
+func TestNoOverlapIsOverlooked(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	found := map[bool]int{}
+	for range 20000 {
+		var ranges []owned
+		overlap := false
+		for range 2 + random.IntN(5) {
+			address := netip.AddrFrom4([4]byte{10, byte(random.IntN(4) << 6), byte(random.IntN(4) << 6), byte(random.IntN(4) << 6)})
+			if random.IntN(4) == 0 {
+				address = netip.AddrFrom16([16]byte{0xfd, 0, byte(random.IntN(4) << 6), byte(random.IntN(4) << 6)})
+			}
+			prefix, err := address.Prefix(8 + random.IntN(25))
+			require.NoError(t, err)
+			one := owned{prefix, string(rune('a' + random.IntN(3)))}
+			for _, other := range ranges {
+				overlap = overlap || other.owner != one.owner && other.Overlaps(one.Prefix)
+			}
+			ranges = append(ranges, one)
+		}
+		found[overlap]++
+		require.Equal(t, overlap, !apart(ranges), "%v", ranges)
+		require.Equal(t, overlap, len(overlaps(ranges)) > 0, "%v", ranges)
+	}
+	assert.Greater(t, min(found[true], found[false]), 1000, "there are both: %v", found)
 }

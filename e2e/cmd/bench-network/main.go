@@ -1,6 +1,7 @@
 // Command bench-network measures the network fabric in network namespaces: the whole way from a pod to one of another cluster beside
-// a bare lane between two gateways and beside plain routing, in the same run; what the loss of a gateway costs; and all of it over a
-// line with delay and loss. It prints one JSON object a measure and ends with status 1 if a budget is not kept. It needs root.
+// a bare lane between two gateways, by TLS and by WireGuard, and beside plain routing, in the same run; what the loss of a gateway
+// costs; all of it over a line with delay and loss; and what a cluster of 1,000 nodes costs each of them, in its kernel and in watches
+// of a real API server. It prints one JSON object a measure and ends with status 1 if a budget is not kept. It needs root.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"github.com/lodestone-storage/lodestone/e2e/command"
 	"github.com/lodestone-storage/lodestone/e2e/measure"
 	"github.com/lodestone-storage/lodestone/e2e/netlab"
+	"github.com/lodestone-storage/lodestone/network/agent/plan"
 )
 
 func main() {
@@ -22,13 +24,17 @@ func main() {
 	flag.IntVar(&b.rounds, "rounds", 5, "how many times each measure is taken")
 	flag.DurationVar(&b.while, "while", 2*time.Second, "how long bulk is sent each time")
 	flag.IntVar(&b.echoes, "echoes", 1000, "how many small messages are sent each time")
+	flag.IntVar(&b.nodes, "nodes", 1000, "how many nodes the large cluster has; 0 leaves that out")
+	flag.IntVar(&b.watches, "watches", 10, "how many nodes of the large cluster really watch it, on a control plane; 0 leaves that out")
+	flag.StringVar(&b.only, "only", "", "measure this part alone: near, failover, far, kernels or watches")
 	flag.Parse()
 	command.Main(b.run)
 }
 
 type bench struct {
-	rounds, echoes int
-	while          time.Duration
+	rounds, echoes, nodes, watches int
+	while                          time.Duration
+	only                           string
 }
 
 // way is one way from a pod to another, in a lab of its own.
@@ -47,19 +53,28 @@ var streams = []int{1, 4}
 
 func (b *bench) run(ctx context.Context) error {
 	var results []measure.Result
-	for _, part := range []func(context.Context) ([]measure.Result, error){b.near, b.failover, b.far} {
-		some, err := part(ctx)
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context) ([]measure.Result, error)
+	}{{"near", b.near}, {"failover", b.failover}, {"far", b.far}, {"kernels", b.kernels}, {"watches", b.watching}} {
+		if b.only != "" && b.only != part.name {
+			continue
+		}
+		some, err := part.measure(ctx)
 		if err != nil {
 			return err
 		}
 		results = append(results, some...)
 	}
+	if len(results) == 0 {
+		return fmt.Errorf("--only=%s: there is no such part, or it is left out", b.only)
+	}
 	return measure.Conclude(os.Stdout, results)
 }
 
-// near compares the three ways where there is no distance.
+// near compares the ways where there is no distance.
 func (b *bench) near(ctx context.Context) (results []measure.Result, err error) {
-	ways, done, err := newWays(ctx, netlab.Settings{}, []string{"routing", "lane", "whole"})
+	ways, done, err := newWays(ctx, netlab.Settings{}, []string{"routing", "lane", "whole", "wireguard"})
 	defer done()
 	if err != nil {
 		return nil, err
@@ -80,7 +95,7 @@ func (b *bench) near(ctx context.Context) (results []measure.Result, err error) 
 			w.echoes = append(w.echoes, measure.Median(took))
 		}
 	}
-	routing, lane, whole := ways[0], ways[1], ways[2]
+	routing, lane, whole, wireGuard := ways[0], ways[1], ways[2], ways[3]
 	for _, w := range ways {
 		for _, n := range streams {
 			results = append(results,
@@ -93,7 +108,8 @@ func (b *bench) near(ctx context.Context) (results []measure.Result, err error) 
 		results = append(results,
 			measure.AtMost(fmt.Sprintf("network-lane-to-whole-rate-%d", n), ratio(lane.rates[n], whole.rates[n]), 1.33, "x"),
 			measure.AtMost(fmt.Sprintf("network-whole-to-lane-processor-%d", n), ratio(whole.cost[n], lane.cost[n]), 1.5, "x"),
-			measure.AtMost(fmt.Sprintf("network-routing-to-lane-rate-%d", n), ratio(routing.rates[n], lane.rates[n]), 5, "x"))
+			measure.AtMost(fmt.Sprintf("network-routing-to-lane-rate-%d", n), ratio(routing.rates[n], lane.rates[n]), 5, "x"),
+			measure.AtMost(fmt.Sprintf("network-wireguard-to-lane-rate-%d", n), ratio(wireGuard.rates[n], lane.rates[n]), 1./3, "x"))
 	}
 	return append(results, measure.AtMost("network-whole-to-lane-echo", measure.MedianRatio(whole.echoes, lane.echoes), 1.5, "x")), nil
 }
@@ -186,6 +202,7 @@ func newWays(ctx context.Context, settings netlab.Settings, names []string) (way
 		}
 	}
 	for _, name := range names {
+		settings.WireGuard = name == "wireguard"
 		lab, err := netlab.New(ctx, settings)
 		if err != nil {
 			return ways, done, err
@@ -198,6 +215,8 @@ func newWays(ctx context.Context, settings netlab.Settings, names []string) (way
 			node, err = 1, lab.Plain()
 		case "lane":
 			node, err = 1, lab.JoinBare()
+		case "wireguard": // a bare lane, too
+			node, err = 1, errors.Join(lab.ProvideWireGuard(), lab.JoinBare())
 		case "whole":
 			err = lab.Join()
 		}
@@ -211,8 +230,26 @@ func newWays(ctx context.Context, settings netlab.Settings, names []string) (way
 		if err := w.await(ctx); err != nil {
 			return ways, done, err
 		}
+		if settings.WireGuard {
+			if err := awaitWireGuard(ctx, lab); err != nil {
+				return ways, done, err
+			}
+		}
 	}
 	return ways, done, nil
+}
+
+// awaitWireGuard waits until that carries what the only gateways send to each other.
+func awaitWireGuard(ctx context.Context, lab *netlab.Lab) error {
+	for began := time.Now(); ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+		if lab.Home.Nodes[1].Sends(plan.WireGuardDevice("west")) && lab.West.Nodes[1].Sends(plan.WireGuardDevice("home")) {
+			return nil
+		}
+		if time.Since(began) > 30*time.Second {
+			return errors.New("WireGuard does not carry packets\n" + lab.Logs())
+		}
+	}
+	return ctx.Err()
 }
 
 func (w *way) await(ctx context.Context) error {
