@@ -151,6 +151,10 @@ e2e-fabric: bin/gotestsum ## Run the test of translated addresses with clusters 
 e2e-dual: bin/gotestsum ## Run the test of IPv6 with clusters whose nodes, pods and Services have that, too
 	@LODESTONE_DUAL=1 RUN='$(or $(RUN),^TestPodsReachEachOtherByIPv6$$)' exec e2e/kind/run.sh
 
+.PHONY: e2e-three
+e2e-three: bin/gotestsum ## Run the test of three clusters, home, west and east, whose pods have addresses of one range
+	@LODESTONE_THREE=1 RUN='$(or $(RUN),^TestRemoteClustersReachEachOther$$)' exec e2e/kind/run.sh
+
 .PHONY: e2e-mcs
 e2e-mcs: bin/gotestsum ## Run the conformance tests of the Multi-Cluster Services API (MCS_API=<folder of a clone of kubernetes-sigs/mcs-api>)
 	@[[ -d '$(MCS_API)/conformance' ]] || { echo 'clone https://github.com/kubernetes-sigs/mcs-api, and name its folder: make e2e-mcs MCS_API=../mcs-api' >&2; exit 1; }

@@ -64,12 +64,13 @@ func (c *cluster) sees(ctx context.Context, namespace, from, to string) (string,
 // numbers are those that the kernel gives, and counts.
 var numbers = regexp.MustCompile(`^\d+: |@if\d+|packets \d+ bytes \d+|expires \d+sec`)
 
-// network is what the fabric could leave on a node: links but those of pods, addresses of links, rules, routes, and which
-// tables nftables has.
+// network is what the fabric could leave on a node: links but those of pods, addresses of links, rules, routes, which tables nftables has,
+// and what is in its own. Others' change with each pod.
 func (c *cluster) network(t *testing.T) string {
 	t.Helper()
 	said, err := c.inNode(t.Context(), "sh", "-c", "ip -o link | grep -v veth | cut -d: -f2; ip -o -4 addr show scope link; ip -4 rule; "+
-		"ip -4 route show table all; nft list tables")
+		"ip -4 route show table all; ip -6 rule; ip -6 route show table all proto 74; "+
+		"nft list tables; nft list tables | grep ' lodestone$' | while read -r table; do nft list $table; done")
 	require.NoError(t, err)
 	return numbers.ReplaceAllString(said, "")
 }
@@ -108,7 +109,7 @@ func joined(t *testing.T, network string, flags ...string) {
 // gateways makes the nodes gateways until the test ends, when they are joined as before again.
 func gateways(t *testing.T) {
 	t.Helper()
-	for _, c := range []*cluster{home, west} {
+	for _, c := range every() {
 		c.kubectl(t, "label", "node", c.node, keys.Gateway+"="+keys.GatewayEnabled)
 		t.Cleanup(func() {
 			_, _ = c.try(context.Background(), "", "label", "node", c.node, keys.Gateway+"-")
@@ -266,8 +267,14 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 
 	t.Log("Parted, the nodes are as they were before.")
 	joined(t, "Routed")
-	for c, was := range before {
-		eventually(t, "nothing of the fabric is left on the node of "+c.name, func(collect *assert.CollectT) {
+	requireNetwork(t, before)
+}
+
+// requireNetwork waits until what the fabric could leave on nodes is as it was.
+func requireNetwork(t *testing.T, was map[*cluster]string) {
+	t.Helper()
+	for c, was := range was {
+		eventually(t, "the network of the node of "+c.name+" is as it was", func(collect *assert.CollectT) {
 			assert.Equal(collect, was, c.network(t))
 		})
 	}
