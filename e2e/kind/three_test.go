@@ -1,7 +1,6 @@
 package kind
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -197,11 +196,4 @@ func TestRemoteClustersReachEachOther(t *testing.T) {
 	reach(home, west)
 	joined(t, string(v1alpha1.Isolated))
 	requireNetwork(t, before)
-}
-
-// remoteCluster is one of home's, as it is now.
-func remoteCluster(t *testing.T, name string) (remote *v1alpha1.RemoteCluster) {
-	t.Helper()
-	require.NoError(t, json.Unmarshal([]byte(home.kubectl(t, "get", "remotecluster", name, "-o", "json")), &remote))
-	return remote
 }
