@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 )
@@ -36,6 +37,17 @@ func requireCarried(t *testing.T, from *cluster, to string) {
 	})
 }
 
+// postgresInWest is PostgreSQL in west on claim pg, and the customer at home.
+func postgresInWest(t *testing.T, shop string) {
+	t.Helper()
+	home.apply(t, fmt.Sprintf(shared, shop, "pg"))
+	pod := fmt.Sprintf(postgresPod, shop, "pg") + fmt.Sprintf(postgres, image, "pg", "/data/pg")
+	home.apply(t, strings.Replace(pod, "kubernetes.io/hostname: home-control-plane", "lodestone.dev/cluster: west", 1))
+	require.Equal(t, virtualNode, readyPod(t, shop, "pg").Spec.NodeName)
+	home.apply(t, fmt.Sprintf(customers, shop, image))
+	readyPod(t, shop, "customer")
+}
+
 // TestOneOfTwoGatewaysIsLostUnderADatabase: PostgreSQL in west, which a customer at home writes to all the time, and home has two gateways.
 // The program of the one that carries this is killed, and then the node of the other, which has taken over what comes back, stands still.
 func TestOneOfTwoGatewaysIsLostUnderADatabase(t *testing.T) {
@@ -55,12 +67,7 @@ func TestOneOfTwoGatewaysIsLostUnderADatabase(t *testing.T) {
 			assert.Regexp(c, `(?m)^west +Fabric +True +Probed +2/2 `, said)
 		})
 	}
-	home.apply(t, fmt.Sprintf(shared, shop, "pg"))
-	pod := fmt.Sprintf(postgresPod, shop, "pg") + fmt.Sprintf(postgres, image, "pg", "/data/pg")
-	home.apply(t, strings.Replace(pod, "kubernetes.io/hostname: home-control-plane", "lodestone.dev/cluster: west", 1))
-	require.Equal(t, virtualNode, readyPod(t, shop, "pg").Spec.NodeName)
-	home.apply(t, fmt.Sprintf(customers, shop, image))
-	readyPod(t, shop, "customer")
+	postgresInWest(t, shop)
 	together()
 
 	requireCarried(t, home, west.node)
@@ -88,4 +95,31 @@ func TestOneOfTwoGatewaysIsLostUnderADatabase(t *testing.T) {
 	})
 	requireAllRows(t, shop)
 	together()
+}
+
+// TestLanesAreCutAndKeysChangeUnderADatabase: PostgreSQL in west, which a customer at home writes to all the time.
+func TestLanesAreCutAndKeysChangeUnderADatabase(t *testing.T) {
+	shop := namespace(t)
+	onlyFabric(t)
+	postgresInWest(t, shop)
+
+	during(t, shop, "The lanes are cut.", func() {
+		mend := cutLanes(t)
+		awaitNetwork(t, metav1.ConditionFalse, "NoLane", "no lane to cluster west is up")
+		t.Log("Volumes do not depend on it: a new claim gets one in west, and its pod runs.")
+		store := keepers{namespace: shop, name: "store", replicas: 1, spec: inWest}
+		home.apply(t, store.manifest())
+		store.ready(t, 1)
+		require.Equal(t, west, volumeOf(t, shop, store.claim(0)).in)
+		mend()
+		awaitNetwork(t, metav1.ConditionTrue, "Probed", "")
+	})
+	requireAllRows(t, shop)
+
+	during(t, shop, "The gateways of both change their keys.", func() {
+		for _, c := range []*cluster{home, west} {
+			changeKey(t, c)
+		}
+	})
+	requireAllRows(t, shop)
 }

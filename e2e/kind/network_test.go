@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
@@ -346,4 +347,37 @@ func remoteCluster(t *testing.T, name string) (remote *v1alpha1.RemoteCluster) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(home.kubectl(t, "get", "remotecluster", name, "-o", "json")), &remote))
 	return remote
+}
+
+// awaitNetwork waits until NetworkReady of west is so, for a reason and with a sentence that has some words.
+func awaitNetwork(t *testing.T, status metav1.ConditionStatus, reason, words string) {
+	t.Helper()
+	var said string
+	eventually(t, "NetworkReady of west is "+string(status), func(c *assert.CollectT) {
+		is := meta.FindStatusCondition(remoteCluster(t, "west").Status.Conditions, "NetworkReady")
+		require.NotNil(c, is)
+		assert.Equal(c, []any{status, reason}, []any{is.Status, is.Reason}, is.Message)
+		assert.Contains(c, is.Message, words)
+		said = is.Message
+	})
+	t.Logf("NetworkReady of west is %s: %s", status, said)
+}
+
+// changeKey has the gateway of a cluster change its key, and waits until it has the new one alone.
+func changeKey(t *testing.T, c *cluster) {
+	t.Helper()
+	key := func(args ...string) []string {
+		pod := strings.TrimSpace(c.kubectl(t, "get", "pods", "-n", keys.NetworkNamespace, "-l", gatewayPods, "-o", "name"))
+		command := []string{"exec", "-n", keys.NetworkNamespace, pod, "--", "/lodestone-network", "key"}
+		return strings.Fields(c.kubectl(t, append(command, args...)...))
+	}
+	before, began := key(), time.Now()
+	require.Len(t, before, 1)
+	key("--rotate")
+	eventually(t, "the gateway of "+c.name+" has another key", func(collect *assert.CollectT) {
+		now := key()
+		require.Len(collect, now, 1)
+		assert.NotEqual(collect, before, now)
+	})
+	t.Logf("the gateway of %s has another key %s after it was told to", c.name, time.Since(began).Round(time.Second))
 }
