@@ -395,8 +395,11 @@ func (t *Trunk) Status() (statuses []Status) {
 			}
 			s.Sent, s.Received, s.Dropped = s.Sent+c.sent.Load(), s.Received+c.received.Load(), s.Dropped+c.dropped.Load()
 		}
-		if len(g.connections) == 0 && g.problem != nil {
+		switch {
+		case len(g.connections) == 0 && g.problem != nil:
 			s.Problem = g.problem.Error()
+		case len(g.connections) > 0 && s.Connections == 0:
+			s.Problem = "connections to it are open, and packets do not come through: see what drops them between the two gateways"
 		}
 		statuses = append(statuses, s)
 	}
