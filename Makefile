@@ -144,12 +144,16 @@ e2e-liqo: bin/gotestsum bin/helm ## Run those tests with a node of Liqo 1.2.0, b
 	@LODESTONE_LIQO=1 RUN='$(or $(RUN),$(LIQO_TESTS))' exec e2e/kind/run.sh
 
 .PHONY: e2e-fabric
-e2e-fabric: bin/gotestsum ## Run the test of translated addresses with clusters whose pods have addresses of one range, home of two nodes
-	@LODESTONE_FABRIC=1 RUN='$(or $(RUN),^TestPodsReachEachOtherByTranslatedAddresses$$)' exec e2e/kind/run.sh
+e2e-fabric: bin/gotestsum ## Run the tests of translated addresses and of two gateways with clusters whose pods have addresses of one range, home of two nodes
+	@LODESTONE_FABRIC=1 RUN='$(or $(RUN),^Test(PodsReachEachOtherByTranslatedAddresses|OneOfTwoGatewaysIsLostUnderADatabase)$$)' exec e2e/kind/run.sh
 
 .PHONY: e2e-dual
 e2e-dual: bin/gotestsum ## Run the test of IPv6 with clusters whose nodes, pods and Services have that, too
 	@LODESTONE_DUAL=1 RUN='$(or $(RUN),^TestPodsReachEachOtherByIPv6$$)' exec e2e/kind/run.sh
+
+.PHONY: e2e-three
+e2e-three: bin/gotestsum ## Run the test of three clusters, home, west and east, whose pods have addresses of one range
+	@LODESTONE_THREE=1 RUN='$(or $(RUN),^TestRemoteClustersReachEachOther$$)' exec e2e/kind/run.sh
 
 .PHONY: e2e-mcs
 e2e-mcs: bin/gotestsum ## Run the conformance tests of the Multi-Cluster Services API (MCS_API=<folder of a clone of kubernetes-sigs/mcs-api>)

@@ -1,7 +1,6 @@
 package kind
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -15,28 +14,10 @@ import (
 
 	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
-	"github.com/lodestone-storage/lodestone/pkg/pathcheck"
 )
 
-// dualStack is a pod that is answering, and answers what lodestone-network check asks, in a headless Service of both families.
-const dualStack = `apiVersion: v1
-kind: Pod
-metadata: {namespace: %[1]s, name: %[2]s, labels: {app: db}}
-spec:
-%[3]s
-  hostname: %[2]s
-  subdomain: db
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: main
-    image: %[4]s
-    command: [redis-server, --protected-mode, "no", --save, "", --dir, /tmp]
-    readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
-  - name: network
-    image: lodestone-network:dev
-    args: [answer]
----
-apiVersion: v1
+// dualStack is a pod that is answering, in a headless Service of both families.
+const dualStack = answeringPod + `apiVersion: v1
 kind: Service
 metadata: {namespace: %[1]s, name: db}
 spec:
@@ -85,19 +66,7 @@ func TestPodsReachEachOtherByIPv6(t *testing.T) {
 	}{{home, near, far}, {west, far, near}} {
 		from, to := ipv6(t, way.from), ipv6(t, way.to)
 		what := fmt.Sprintf("%s reaches %s", way.from.Name, way.to.Name)
-		eventually(t, what, func(c *assert.CollectT) {
-			said, err := way.in.try(t.Context(), "", "exec", way.from.Name, "-n", shop, "-c", "network", "--",
-				"/lodestone-network", "check", "--address="+from, "--to="+to)
-			require.NoError(c, err)
-			var results []pathcheck.Result
-			require.NoError(c, json.Unmarshal([]byte(said), &results), said)
-			protocols := map[string]bool{}
-			for _, r := range results {
-				protocols[r.Protocol] = true
-				assert.Empty(c, r.Problem, "%s, %d bytes", r.Protocol, r.Bytes)
-			}
-			assert.Equal(c, map[string]bool{"TCP": true, "UDP": true}, protocols)
-		})
+		requireChecked(t, way.in, shop, way.from.Name, from, to, what)
 		for _, name := range []string{way.to.Name + ".db." + shop + ".svc.cluster.local", "db." + shop + ".svc.cluster.local"} {
 			eventually(t, fmt.Sprintf("%s, and finds it by %s", what, name), func(c *assert.CollectT) {
 				for _, at := range way.to.Status.PodIPs {

@@ -30,14 +30,14 @@ var evidence = [][]string{
 
 var unsuitable = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// keepEvidence writes the state of both clusters to bin/results/e2e-logs.
+// keepEvidence writes the state of the clusters to bin/results/e2e-logs.
 func keepEvidence(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	// A cluster that is still paused would answer nothing.
 	_ = west.container(ctx, "unpause")
-	for _, c := range []*cluster{home, west} {
+	for _, c := range every() {
 		directory := filepath.Join("..", "..", "bin", "results", "e2e-logs", unsuitable.ReplaceAllString(t.Name(), "-"), c.name)
 		if err := os.MkdirAll(directory, 0o755); err != nil {
 			t.Logf("The state of %s cannot be kept: %v", c.name, err)

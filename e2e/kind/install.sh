@@ -6,6 +6,8 @@
 export PATH=$root/bin:$KIND_CACHE/bin:$PATH
 home() { kubectl --context kind-home "$@"; }
 west() { kubectl --context kind-west "$@"; }
+east() { kubectl --context kind-east "$@"; }
+remotes=("${clusters[@]:1}")
 
 # image <program>: makes the image of a program, unless it is there.
 image() {
@@ -72,7 +74,7 @@ for program in provisioner extender virtualnode; do
   load home "lodestone-$program:dev"
 done
 image remote-agent
-load west lodestone-remote-agent:dev
+for cluster in "${remotes[@]}"; do load "$cluster" lodestone-remote-agent:dev; done
 if [[ -n ${LODESTONE_INSTALL-} ]]; then
   "$here/workload-image.sh"
   "$here/mover-image.sh"
@@ -88,7 +90,7 @@ for cluster in "${clusters[@]}"; do load "$cluster" lodestone-network:dev; done
 "$here/mover-image.sh"
 images=("$workload_image" lodestone-mover:dev)
 # Databases are not among the tests that these run.
-if [[ -z ${E2E_SHORT-}${LODESTONE_LIQO-}${LODESTONE_MCS-}${LODESTONE_FABRIC-}${LODESTONE_DUAL-} ]]; then
+if [[ -z ${E2E_SHORT-}${LODESTONE_LIQO-}${LODESTONE_MCS-}${one_range}${LODESTONE_DUAL-} ]]; then
   "$here/galera-image.sh"
   "$here/patroni-image.sh"
   images+=("$galera_image" "$patroni_image")
@@ -97,25 +99,28 @@ for cluster in "${clusters[@]}"; do
   for image in "${images[@]}"; do load "$cluster" "$image"; done
 done
 
-directories=$(cd "$root" && go run ./e2e/cmd/build disk sidecars) || fail "the CSI driver for tests and the sidecars do not build: see above"
-rm -rf "$KIND_CACHE/storage"
-mkdir -p "$KIND_CACHE/storage"
-for directory in $directories; do cp -r "$directory/." "$KIND_CACHE/storage/"; done
-# Home has less room than west.
-"$here/storage.sh" home $((8 << 30)) &
-storing=$!
-"$here/storage.sh" west $((16 << 30))
-wait "$storing"
+# The test of three clusters has no volumes.
+if [[ -z ${LODESTONE_THREE-} ]]; then
+  directories=$(cd "$root" && go run ./e2e/cmd/build disk sidecars) || fail "the CSI driver for tests and the sidecars do not build: see above"
+  rm -rf "$KIND_CACHE/storage"
+  mkdir -p "$KIND_CACHE/storage"
+  for directory in $directories; do cp -r "$directory/." "$KIND_CACHE/storage/"; done
+  # Home has less room than west.
+  "$here/storage.sh" home $((8 << 30)) &
+  storing=$!
+  "$here/storage.sh" west $((16 << 30))
+  wait "$storing"
+fi
 
 say "installing"
 # Before Kubernetes 1.36 a webhook does the work of policies.
 overlay=kind
 home get --raw /apis/admissionregistration.k8s.io/v1 | grep -q mutatingadmissionpolicies || overlay=kind-webhook
 install home "$overlay" services
-install west kind-remote services-remote
+for cluster in "${remotes[@]}"; do install "$cluster" kind-remote services-remote; done
 settle home lodestone-system &
 installing=$!
-settle west lodestone-remote
+for cluster in "${remotes[@]}"; do settle "$cluster" lodestone-remote; done
 wait "$installing"
 for cluster in "${clusters[@]}"; do
   [[ -z ${loaded[$cluster]-} ]] || "$cluster" -n lodestone-network rollout restart daemonset,deployment >/dev/null
@@ -129,7 +134,7 @@ done
 
 # The nodes route the pods of the other cluster to its node, where these have addresses of their own.
 network=(--pod-network Isolated)
-[[ -n ${LODESTONE_FABRIC-} ]] || for pair in "home west" "west home"; do
+[[ -n $one_range ]] || for pair in "home west" "west home"; do
   read -r from to <<<"$pair"
   docker exec "$from-control-plane" ip route replace "$(pod_range "$to" "$to-control-plane")" via "$(address "$to-control-plane")"
   network=(--pod-network Routed --pod-cidrs "$(pod_range west west-control-plane)")

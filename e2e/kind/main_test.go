@@ -40,8 +40,16 @@ const (
 	virtualNode = "west"
 )
 
-// The clusters; nil unless LODESTONE_KIND is set.
-var home, west *cluster
+// The clusters; nil unless LODESTONE_KIND is set, and east also where there is no third one.
+var home, west, east *cluster
+
+// every returns the clusters that there are.
+func every() []*cluster {
+	if east != nil {
+		return []*cluster{home, west, east}
+	}
+	return []*cluster{home, west}
+}
 
 func TestMain(m *testing.M) {
 	if os.Getenv("LODESTONE_KIND") == "" {
@@ -50,6 +58,9 @@ func TestMain(m *testing.M) {
 	var err error
 	if home, err = connect("home"); err == nil {
 		west, err = connect("west")
+	}
+	if err == nil && three() {
+		east, err = connect("east")
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "The clusters of the suite do not answer; run `make e2e-up`: %v\n", err)

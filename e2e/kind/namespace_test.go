@@ -96,7 +96,7 @@ func clearNamespaces(ctx context.Context) {
 func leftovers(ctx context.Context) (left []string) {
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(poll) {
 		left = nil
-		for _, c := range []*cluster{home, west} {
+		for _, c := range every() {
 			namespaces, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return []string{err.Error()}

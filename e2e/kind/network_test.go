@@ -2,24 +2,29 @@ package kind
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/lodestone-storage/lodestone/e2e/must"
 	"github.com/lodestone-storage/lodestone/pkg/api/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/pkg/pathcheck"
 )
 
-// answering is a pod that says which address it sees (redis: CLIENT INFO), in a headless Service with others.
-const answering = `apiVersion: v1
+// answeringPod says which address it sees (redis: CLIENT INFO), and answers what lodestone-network check asks.
+const answeringPod = `apiVersion: v1
 kind: Pod
-metadata: {namespace: %[1]s, name: %[2]s, labels: {app: db}}
+metadata: {namespace: %[1]s, name: %[2]s, labels: {app: db, pod: %[2]s}}
 spec:
 %[3]s
   hostname: %[2]s
@@ -30,8 +35,14 @@ spec:
     image: %[4]s
     command: [redis-server, --protected-mode, "no", --save, "", --dir, /tmp]
     readinessProbe: {tcpSocket: {port: 6379}, periodSeconds: 1}
+  - name: network
+    image: lodestone-network:dev
+    args: [answer]
 ---
-apiVersion: v1
+`
+
+// answering is such a pod, in a headless Service with others, and in one with an address.
+const answering = answeringPod + `apiVersion: v1
 kind: Service
 metadata: {namespace: %[1]s, name: db}
 spec:
@@ -46,6 +57,34 @@ spec:
   selector: {app: db}
   ports: [{port: 6379}]
 `
+
+// checked is a Service of one of them, for what lodestone-network check asks.
+const checked = `apiVersion: v1
+kind: Service
+metadata: {namespace: %[1]s, name: %[2]s}
+spec:
+  selector: {pod: %[2]s}
+  ports: [{name: tcp, port: 7476}, {name: udp, port: 7476, protocol: UDP}]
+`
+
+// requireChecked waits until packets of UDP and connections of all sizes come through from one of them, which is seen by an address, to
+// another one or a Service.
+func requireChecked(t *testing.T, in *cluster, namespace, pod, seenAs, to, what string) {
+	t.Helper()
+	eventually(t, what, func(c *assert.CollectT) {
+		said, err := in.try(t.Context(), "", "exec", pod, "-n", namespace, "-c", "network", "--",
+			"/lodestone-network", "check", "--address="+seenAs, "--to="+to)
+		require.NoError(c, err)
+		var results []pathcheck.Result
+		require.NoError(c, json.Unmarshal([]byte(said), &results), said)
+		protocols := map[string]bool{}
+		for _, r := range results {
+			protocols[r.Protocol] = true
+			assert.Empty(c, r.Problem, "%s, %d bytes", r.Protocol, r.Bytes)
+		}
+		assert.Equal(c, map[string]bool{"TCP": true, "UDP": true}, protocols)
+	})
+}
 
 // says runs a command in a pod, and returns what it printed.
 func (c *cluster) says(ctx context.Context, namespace, pod, command string) (string, error) {
@@ -64,12 +103,13 @@ func (c *cluster) sees(ctx context.Context, namespace, from, to string) (string,
 // numbers are those that the kernel gives, and counts.
 var numbers = regexp.MustCompile(`^\d+: |@if\d+|packets \d+ bytes \d+|expires \d+sec`)
 
-// network is what the fabric could leave on a node: links but those of pods, addresses of links, rules, routes, and which
-// tables nftables has.
+// network is what the fabric could leave on a node: links but those of pods, addresses of links, rules, routes, which tables nftables has,
+// and what is in its own. Others' change with each pod.
 func (c *cluster) network(t *testing.T) string {
 	t.Helper()
 	said, err := c.inNode(t.Context(), "sh", "-c", "ip -o link | grep -v veth | cut -d: -f2; ip -o -4 addr show scope link; ip -4 rule; "+
-		"ip -4 route show table all; nft list tables")
+		"ip -4 route show table all; ip -6 rule; ip -6 route show table all proto 74; "+
+		"nft list tables; nft list tables | grep ' lodestone$' | while read -r table; do nft list $table; done")
 	require.NoError(t, err)
 	return numbers.ReplaceAllString(said, "")
 }
@@ -108,7 +148,7 @@ func joined(t *testing.T, network string, flags ...string) {
 // gateways makes the nodes gateways until the test ends, when they are joined as before again.
 func gateways(t *testing.T) {
 	t.Helper()
-	for _, c := range []*cluster{home, west} {
+	for _, c := range every() {
 		c.kubectl(t, "label", "node", c.node, keys.Gateway+"="+keys.GatewayEnabled)
 		t.Cleanup(func() {
 			_, _ = c.try(context.Background(), "", "label", "node", c.node, keys.Gateway+"-")
@@ -165,7 +205,8 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	private := namespace(t)
 	home.kubectl(t, "label", "namespace", private, keys.Offload+"-")
 	home.apply(t, fmt.Sprintf(answering, shop, "db-0", side(atHome), image)+"---\n"+fmt.Sprintf(answering, shop, "db-1", side(inWest), image))
-	home.apply(t, fmt.Sprintf(answering, private, "db-2", side(atHome), image))
+	home.apply(t, fmt.Sprintf(answering, private, "db-2", side(atHome), image)+"---\n"+
+		fmt.Sprintf(checked, shop, "db-0")+"---\n"+fmt.Sprintf(checked, shop, "db-1"))
 	near, far, hidden := readyPod(t, shop, "db-0"), readyPod(t, shop, "db-1"), readyPod(t, private, "db-2")
 	for in, name := range map[*cluster]string{home: near.Name, west: far.Name} {
 		_, err := in.says(t.Context(), shop, name, "redis-cli SET name "+name)
@@ -179,7 +220,22 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 	require.Error(t, err, "without routes nothing arrives")
 
 	gateways(t)
+	// The pod asks all the time, also before peer is done.
+	began, met := time.Now(), make(chan time.Duration, 1)
+	go func() {
+		defer close(met)
+		for ; time.Since(began) < long && t.Context().Err() == nil; time.Sleep(poll) {
+			if _, err := home.sees(t.Context(), shop, "db-0", far.Status.PodIP); err == nil {
+				met <- time.Since(began)
+				return
+			}
+		}
+	}()
 	joined(t, "Fabric")
+	t.Logf("peer was done after %s", time.Since(began).Round(time.Second))
+	contact, ok := <-met
+	require.True(t, ok, "db-0 reaches db-1")
+	t.Logf("db-0 reached db-1 %s after peer had begun", contact.Round(time.Second))
 	t.Log(home.kubectl(t, "get", "remotecluster", "west", "-o", `jsonpath={.status.conditions[?(@.type=="NetworkReady")].message}`))
 
 	t.Log("Pods reach each other by address and by the same name on both sides, and are seen by their own address. Probes do so by UDP, too.")
@@ -198,6 +254,10 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 			_, err := way.in.says(t.Context(), shop, way.from.Name, "ping -c 1 -W 2 "+way.to.Status.PodIP)
 			require.NoError(c, err)
 		})
+		// Each cluster has an address of its own for a Service.
+		service := must.Get(t, way.in.client.CoreV1().Services(shop), way.to.Name)
+		requireChecked(t, way.in, shop, way.from.Name, way.from.Status.PodIP, service.Spec.ClusterIP,
+			fmt.Sprintf("%s reaches %s by the address of a Service, by UDP and TCP", way.from.Name, way.to.Name))
 		// One address for both: connections go to either of them.
 		eventually(t, fmt.Sprintf("%s reaches all that are in a Service", way.from.Name), func(c *assert.CollectT) {
 			names := map[string]bool{}
@@ -266,8 +326,14 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 
 	t.Log("Parted, the nodes are as they were before.")
 	joined(t, "Routed")
-	for c, was := range before {
-		eventually(t, "nothing of the fabric is left on the node of "+c.name, func(collect *assert.CollectT) {
+	requireNetwork(t, before)
+}
+
+// requireNetwork waits until what the fabric could leave on nodes is as it was.
+func requireNetwork(t *testing.T, was map[*cluster]string) {
+	t.Helper()
+	for c, was := range was {
+		eventually(t, "the network of the node of "+c.name+" is as it was", func(collect *assert.CollectT) {
 			assert.Equal(collect, was, c.network(t))
 		})
 	}
@@ -275,3 +341,43 @@ func TestPodsReachEachOtherThroughTheFabric(t *testing.T) {
 
 // side makes what chooses a pod's cluster lines of a pod's spec.
 func side(of string) string { return strings.TrimPrefix(strings.TrimSuffix(of, "\n"), "    ") }
+
+// remoteCluster is one of home's, as it is now.
+func remoteCluster(t *testing.T, name string) (remote *v1alpha1.RemoteCluster) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(home.kubectl(t, "get", "remotecluster", name, "-o", "json")), &remote))
+	return remote
+}
+
+// awaitNetwork waits until NetworkReady of west is so, for a reason and with a sentence that has some words.
+func awaitNetwork(t *testing.T, status metav1.ConditionStatus, reason, words string) {
+	t.Helper()
+	var said string
+	eventually(t, "NetworkReady of west is "+string(status), func(c *assert.CollectT) {
+		is := meta.FindStatusCondition(remoteCluster(t, "west").Status.Conditions, "NetworkReady")
+		require.NotNil(c, is)
+		assert.Equal(c, []any{status, reason}, []any{is.Status, is.Reason}, is.Message)
+		assert.Contains(c, is.Message, words)
+		said = is.Message
+	})
+	t.Logf("NetworkReady of west is %s: %s", status, said)
+}
+
+// changeKey has the gateway of a cluster change its key, and waits until it has the new one alone.
+func changeKey(t *testing.T, c *cluster) {
+	t.Helper()
+	key := func(args ...string) []string {
+		pod := strings.TrimSpace(c.kubectl(t, "get", "pods", "-n", keys.NetworkNamespace, "-l", gatewayPods, "-o", "name"))
+		command := []string{"exec", "-n", keys.NetworkNamespace, pod, "--", "/lodestone-network", "key"}
+		return strings.Fields(c.kubectl(t, append(command, args...)...))
+	}
+	before, began := key(), time.Now()
+	require.Len(t, before, 1)
+	key("--rotate")
+	eventually(t, "the gateway of "+c.name+" has another key", func(collect *assert.CollectT) {
+		now := key()
+		require.Len(collect, now, 1)
+		assert.NotEqual(collect, before, now)
+	})
+	t.Logf("the gateway of %s has another key %s after it was told to", c.name, time.Since(began).Round(time.Second))
+}

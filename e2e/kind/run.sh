@@ -9,7 +9,7 @@ results=$root/bin/results
 mkdir -p "$results"
 rm -rf "$results/e2e-logs" "$results/e2e.json" "$results/e2e-again.txt"
 ran=yes
-docker inspect home-control-plane west-control-plane >/dev/null 2>&1 || ran=
+docker inspect "${clusters[@]/%/-control-plane}" >/dev/null 2>&1 || ran=
 
 # down takes down what this run has brought up.
 down() {

@@ -24,6 +24,9 @@ patroni_image=docker.io/lodestone-e2e/patroni:1
 debian_image=debian:bookworm-slim
 local_path_image=docker.io/lodestone-e2e/local-path-provisioner:v0.0.30
 clusters=(home west)
+[[ -z ${LODESTONE_THREE-} ]] || clusters+=(east)
+# Set: the pods of all clusters have addresses of one range, so that nothing but the network fabric joins them.
+one_range=${LODESTONE_FABRIC:-${LODESTONE_THREE-}}
 # Where both nodes have the same directory, in the stead of storage that two clusters share.
 shared=/var/lib/lodestone-shared
 # Where the nodes have deploy/examples, with the configuration of kube-scheduler.

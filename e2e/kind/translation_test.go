@@ -46,9 +46,12 @@ func podRange(t *testing.T, c *cluster) string {
 const onSecondNode = `  nodeSelector: {kubernetes.io/hostname: home-worker}
   tolerations: [{key: e2e, operator: Exists}]`
 
-// fabricAlone says that the pods of both clusters have addresses of one range, so that nothing but the fabric can join them, and that home
-// has a second node, which is no gateway. In other tests nodes have routes to each other's pods.
-func fabricAlone() bool { return os.Getenv("LODESTONE_FABRIC") != "" }
+// secondNode says that home has a second node, which is no gateway.
+func secondNode() bool { return os.Getenv("LODESTONE_FABRIC") != "" }
+
+// fabricAlone says that the pods of all clusters have addresses of one range, so that nothing but the fabric can join them. In other tests
+// nodes have routes to each other's pods.
+func fabricAlone() bool { return secondNode() || three() }
 
 // TestPodsReachEachOtherByTranslatedAddresses has the pods of each cluster reached by addresses of another range, as it is where both
 // clusters have the same one: these have with make e2e-fabric.
@@ -66,7 +69,7 @@ func TestPodsReachEachOtherByTranslatedAddresses(t *testing.T) {
 
 	home.apply(t, fmt.Sprintf(answering, shop, "db-0", side(atHome), image)+"---\n"+fmt.Sprintf(answering, shop, "db-1", side(inWest), image))
 	far, pods := readyPod(t, shop, "db-1"), []*corev1.Pod{readyPod(t, shop, "db-0")}
-	if fabricAlone() {
+	if secondNode() {
 		home.apply(t, fmt.Sprintf(answering, shop, "db-2", onSecondNode, image))
 		pods = append(pods, readyPod(t, shop, "db-2"))
 	}

@@ -3,6 +3,7 @@
 # installs Lodestone from this working tree in them. With LODESTONE_INSTALL they are as
 # kubeadm makes clusters, and have images alone: tests install Lodestone. With
 # LODESTONE_FABRIC=1 the pods of both have addresses of one range, and home has a second node, where only pods that ask for it run. With
+# LODESTONE_THREE=1 there is a third cluster, east, and the pods of all have addresses of one range. With
 # LODESTONE_DUAL=1 nodes, pods and Services have addresses of IPv6, too, by which nothing but the fabric leads to pods of the other cluster.
 . "$(dirname "$0")/settings.sh"
 exec 8>"$KIND_CACHE/clusters.lock"
@@ -138,8 +139,9 @@ mkdir -p "$KIND_CACHE/shared"
 if ours home; then
   bare=yes
   ! mounts home "$examples" || bare=
-  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] && grep -q "podSubnet: 10.1${LODESTONE_FABRIC:-2}\." "$KIND_CACHE/west.yaml" &&
-    grep -q "ipFamily: $family" "$KIND_CACHE/west.yaml" ||
+  [[ $bare == "${LODESTONE_INSTALL:+yes}" ]] && grep -q "podSubnet: 10.1${one_range:-2}\." "$KIND_CACHE/west.yaml" &&
+    grep -q "ipFamily: $family" "$KIND_CACHE/west.yaml" &&
+    [[ $(grep -c "role: worker" "$KIND_CACHE/home.yaml") == "${LODESTONE_FABRIC:-0}" ]] && { [[ -n ${LODESTONE_THREE-} ]] || ! mounts east "$shared"; } ||
     fail "the clusters that run are not those that this suite needs: run make e2e-down first"
 fi
 number=0 creating=()
@@ -155,7 +157,7 @@ for cluster in "${clusters[@]}"; do
     kind delete cluster -q --name "$cluster"
   fi
   choose_image "$cluster"
-  create "$cluster" "${LODESTONE_FABRIC:-$number}" 8>&- &
+  create "$cluster" "${one_range:-$number}" 8>&- &
   creating+=("$!")
 done
 failed=

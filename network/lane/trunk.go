@@ -399,7 +399,7 @@ func (t *Trunk) Status() (statuses []Status) {
 		case len(g.connections) == 0 && g.problem != nil:
 			s.Problem = g.problem.Error()
 		case len(g.connections) > 0 && !g.up && s.Connections == 0:
-			s.Problem = "nothing comes by the connections to it any more: see whether packets get lost between the two"
+			s.Problem = "connections to it are open, and nothing comes by them: see whether packets get lost between the two"
 		}
 		statuses = append(statuses, s)
 	}

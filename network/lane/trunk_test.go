@@ -192,6 +192,9 @@ func TestALaneThatIsCutIsNotUpAndComesBack(t *testing.T) {
 	awaitUp(t, true, a.trunk, b.trunk)
 	require.NoError(t, a.SetLink("eth0", false))
 	awaitUp(t, false, a.trunk, b.trunk)
+	for _, trunk := range []*lane.Trunk{a.trunk, b.trunk} {
+		require.NotEmpty(t, trunk.Status()[0].Problem)
+	}
 	require.NoError(t, a.SetLink("eth0", true))
 	awaitUp(t, true, a.trunk, b.trunk)
 }
