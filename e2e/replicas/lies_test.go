@@ -43,7 +43,7 @@ type liar struct {
 func lies(t *testing.T) *liar {
 	t.Helper()
 	l := &liar{}
-	f := startFronts(t, func(cluster string, proxy *httputil.ReverseProxy) http.Handler {
+	f := startFronts(t, func(_ string, proxy *httputil.ReverseProxy) http.Handler {
 		rewrite := proxy.Rewrite
 		proxy.Rewrite = func(r *httputil.ProxyRequest) {
 			rewrite(r)

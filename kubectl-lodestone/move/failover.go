@@ -286,6 +286,7 @@ func (f *failover) describe(copied *v1alpha1.VolumeReplica, now time.Time) strin
 		text += ". The claim gets that; the volume that it has is kept, with what was written since, and is not used any more."
 	}
 	switch v1alpha1.FailoverFence(f.fence) {
+	case v1alpha1.FenceProven: // Then its cluster answers.
 	case v1alpha1.FenceLease:
 		text += " If its cluster does not answer, it is waited until the remote agent there has ended the pods, as it has promised: if that or " +
 			"a node there does not work, they go on beside those that follow them."
