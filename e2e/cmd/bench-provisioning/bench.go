@@ -138,10 +138,7 @@ func (b *bench) clear(ctx context.Context) error {
 
 // singles measures one claim at a time, the routes in turn.
 func (b *bench) singles(ctx context.Context, n int) ([]measure.Result, error) {
-	if err := b.startDriver(ctx); err != nil {
-		return nil, err
-	}
-	routes := []route{yardstick, local, remote, csiYardstick, csiLocal}
+	routes := []route{yardstick, local, remote}
 	took := make([][]time.Duration, len(routes))
 	for round := range n + 1 {
 		for i, r := range routes {
@@ -161,8 +158,6 @@ func (b *bench) singles(ctx context.Context, n int) ([]measure.Result, error) {
 		measure.Figure("one claim, real class alone", milliseconds(measure.Median(took[0])), "ms"),
 		measure.AtMost("one claim, local route", measure.MedianRatio(took[1], took[0]), 1.5, "x real class alone"),
 		measure.AtMost("one claim, remote route, Immediate class", measure.MedianRatio(took[2], took[0]), 4, "x real class alone"),
-		measure.Figure("one claim, CSI driver alone", milliseconds(measure.Median(took[3])), "ms"),
-		measure.AtMost("one claim, local route, CSI driver", measure.MedianRatio(took[4], took[3]), 1.5, "x CSI driver alone"),
 	}, nil
 }
 

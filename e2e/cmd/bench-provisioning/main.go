@@ -109,7 +109,7 @@ func fastBed(ctx context.Context, single int, large repeated) ([]measure.Result,
 // on measures on two new clusters whose controller managers have a request rate.
 func on(ctx context.Context, rate float32, measured func(*bench) ([]measure.Result, error)) ([]measure.Result, error) {
 	say("starting two control planes")
-	bed, err := fabric.Start(ctx, fabric.Options{ControllerManagerQPS: rate, Audit: true, Drivers: map[string][]string{csiHome: {csiDriver}}})
+	bed, err := fabric.Start(ctx, fabric.Options{ControllerManagerQPS: rate, Audit: true})
 	if err != nil {
 		return nil, err
 	}
