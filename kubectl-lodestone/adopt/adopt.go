@@ -112,11 +112,7 @@ func (a *adoption) run(ctx context.Context) error {
 	if err := Judge(home); err != nil {
 		return err
 	}
-	homes, err := a.remote.Remote.HomeClusters().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return a.remote.Explain("list HomeClusters", err)
-	}
-	if a.heir, err = Successor(a.name, homes.Items); err != nil {
+	if a.heir, err = a.successor(ctx); err != nil {
 		return err
 	}
 	facts, err := a.gather(ctx)
@@ -139,11 +135,18 @@ func (a *adoption) run(ctx context.Context) error {
 	if err := a.end(ctx, home); err != nil {
 		return err
 	}
+	// The owner may have thought better of it meanwhile.
+	switch heir, err := a.successor(ctx); {
+	case err != nil:
+		return err
+	case heir == nil && a.heir != nil, heir != nil && (a.heir == nil || heir.UID != a.heir.UID):
+		return cli.Refuse("who gets the namespaces has changed since the plan was shown: run the command again")
+	}
 	// What its pods and movers did until they ended counts.
 	if facts, err = a.gather(ctx); err != nil {
 		return err
 	}
-	again := map[string]bool{}
+	again, given := map[string]bool{}, false
 	for _, line := range Plan(facts) {
 		again[line.Namespace] = again[line.Namespace] || line.Again
 		if err := a.adopt(ctx, line); err != nil {
@@ -159,9 +162,19 @@ func (a *adoption) run(ctx context.Context) error {
 		if err := a.give(ctx, namespace); err != nil {
 			return err
 		}
+		given = given || a.gets(namespace)
 	}
-	a.sayNext()
+	a.sayNext(given)
 	return nil
+}
+
+// successor returns the home cluster that gets the namespaces, nil for none.
+func (a *adoption) successor(ctx context.Context) (*remotev1alpha1.HomeCluster, error) {
+	homes, err := a.remote.Remote.HomeClusters().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, a.remote.Explain("list HomeClusters", err)
+	}
+	return Successor(a.name, homes.Items)
 }
 
 // gets says whether a home cluster gets a namespace, and not this cluster.
@@ -183,9 +196,9 @@ func (a *adoption) sayWhose(namespaces []Namespace) {
 	}
 }
 
-// sayNext says what is to be done now.
-func (a *adoption) sayNext() {
-	if a.heir == nil {
+// sayNext says what is to be done now; given: a successor has got something.
+func (a *adoption) sayNext(given bool) {
+	if !given {
 		a.Say("Apply your workloads here now. Once you need no other version, remove them and the heads of the copies: kubectl --context %s "+
 			"delete volumesnapshots,pvc -n NAMESPACE -l %s", a.remote.Context, keys.ReplicaOf)
 		return
@@ -193,8 +206,8 @@ func (a *adoption) sayNext() {
 	a.Say("At home cluster %[1]s open the namespaces to this cluster, and make each claim that is bound here one of there: kubectl lodestone "+
 		"import pvc/CLAIM -n NAMESPACE --class CLASS --cluster CLUSTER --remote-context %[2]s. Then apply your workloads there. What pods of "+
 		"%[3]s had brought is in the way of what those of %[1]s bring under the same names, and goes by kubectl --context %[2]s delete "+
-		"configmaps,secrets,services -n NAMESPACE -l %[4]s=%[3]s; versions and heads of copies by kubectl --context %[2]s delete "+
-		"volumesnapshots,pvc -n NAMESPACE -l %[5]s,%[4]s=%[3]s", a.heir.Name, a.remote.Context, a.name, keys.HomeID, keys.ReplicaOf)
+		"configmaps,secrets,services -n NAMESPACE -l %[4]s=%[3]s; once no other version is needed, versions and heads of copies go by kubectl "+
+		"--context %[2]s delete volumesnapshots,pvc -n NAMESPACE -l %[5]s,%[4]s=%[3]s", a.heir.Name, a.remote.Context, a.name, keys.HomeID, keys.ReplicaOf)
 }
 
 // Judge says why what is left of a home cluster cannot be adopted now; nil: it can. It is pure.
@@ -246,7 +259,8 @@ func (a *adoption) gather(ctx context.Context) (Facts, error) {
 		}
 		if len(claims.Items) > 0 || snapshots != nil && len(snapshots.Items) > 0 {
 			_, of, _ := strings.Cut(namespace.Annotations[keys.MadeFor], "/")
-			f.Namespaces = append(f.Namespaces, Namespace{Name: namespace.Name, Of: of})
+			f.Namespaces = append(f.Namespaces, Namespace{Name: namespace.Name, Of: of, UID: namespace.UID,
+				ResourceVersion: namespace.ResourceVersion})
 		}
 	}
 	classes, err := a.remote.Client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
@@ -340,12 +354,14 @@ func (a *adoption) adopt(ctx context.Context, line Line) error {
 	return nil
 }
 
-// give makes a namespace this cluster's own, or the successor's, in one write: the bounds of the lost home cluster go, and the agent does
-// not look at it any more, or makes those of the successor once that asks for it.
+// give makes a namespace this cluster's own, or the successor's, in one write, if it is still as it was read: the bounds of the lost home
+// cluster go, and the agent does not look at it any more, or makes those of the successor once that asks for it. EndpointSlices that came
+// from the lost home go too: they would lead Services of the same names to pods that are gone, or are somebody else's by now.
 func (a *adoption) give(ctx context.Context, namespace Namespace) error {
 	core, of, name := a.remote.Client.CoreV1(), metav1.ListOptions{LabelSelector: keys.HomeID + "=" + a.name}, namespace.Name
 	for what, remove := range map[string]func(context.Context, metav1.DeleteOptions, metav1.ListOptions) error{
 		"ResourceQuotas": core.ResourceQuotas(name).DeleteCollection, "LimitRanges": core.LimitRanges(name).DeleteCollection,
+		"EndpointSlices": a.remote.Client.DiscoveryV1().EndpointSlices(name).DeleteCollection,
 	} {
 		if err := remove(ctx, metav1.DeleteOptions{}, of); err != nil {
 			return a.remote.Explain(fmt.Sprintf("delete %s of namespace %s", what, name), err)
@@ -359,7 +375,8 @@ func (a *adoption) give(ctx context.Context, namespace Namespace) error {
 			annotations[keys.HomeUID] = a.heir.Spec.ClusterUID
 		}
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": namespace.UID,
+		"resourceVersion": namespace.ResourceVersion, "labels": labels, "annotations": annotations}})
 	if err != nil {
 		return fmt.Errorf("write the change of namespace %s: %w", name, err)
 	}

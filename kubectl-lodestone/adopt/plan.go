@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
@@ -33,8 +34,11 @@ type Facts struct {
 	Before time.Time
 }
 
-// Namespace is one that was made for a home cluster, for the namespace Of there.
-type Namespace struct{ Name, Of string }
+// Namespace is one that was made for a home cluster, for the namespace Of there, as it was when it was read.
+type Namespace struct {
+	Name, Of, ResourceVersion string
+	UID                       types.UID
+}
 
 // Successor returns the home cluster that gets the namespaces of one that is lost, by the word of this cluster's owner; nil: they become
 // this cluster's own. It is pure.
@@ -43,8 +47,11 @@ func Successor(lost string, homes []remotev1alpha1.HomeCluster) (heir *remotev1a
 		switch next := &homes[i]; {
 		case next.Spec.Succeeds != lost || next.Name == lost:
 		case next.DeletionTimestamp != nil:
-			return nil, cli.Refuse("HomeCluster %s, whose spec.succeeds names %s, is being deleted: wait until it is gone, or name another",
+			return nil, cli.Refuse("HomeCluster %s, whose spec.succeeds names %s, is being deleted: wait until it is gone, or take that off it",
 				next.Name, lost)
+		case len(next.Spec.Namespaces.Names) == 0:
+			return nil, cli.Refuse("HomeCluster %s, whose spec.succeeds names %s, lists no names of namespaces, so that home cluster would ask for "+
+				"none that %s had here: unpeer it, and peer it with --namespaces and --namespace-strategy SameName", next.Name, lost, lost)
 		case heir != nil:
 			return nil, cli.Refuse("HomeClusters %s and %s both have %s in spec.succeeds, and only one can get what that had here: take it off "+
 				"the other", heir.Name, next.Name, lost)

@@ -196,7 +196,8 @@ func TestAHomeThatIsHeardOfIsNotAdopted(t *testing.T) {
 
 func TestOnlyTheHomeThatTheOwnerNamesSucceedsALostOne(t *testing.T) {
 	of := func(name, succeeds string, leaving bool) v1alpha1.HomeCluster {
-		h := v1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.HomeClusterSpec{Succeeds: succeeds}}
+		h := v1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.HomeClusterSpec{Succeeds: succeeds,
+			Namespaces: v1alpha1.NamespacePolicy{Names: []string{"shop"}}}}
 		if leaving {
 			h.DeletionTimestamp = &metav1.Time{Time: now}
 		}
@@ -213,6 +214,8 @@ func TestOnlyTheHomeThatTheOwnerNamesSucceedsALostOne(t *testing.T) {
 		"one":                       {homes: []v1alpha1.HomeCluster{of("other", "", false), of("new", home, false)}, heir: "new"},
 		"two": {homes: []v1alpha1.HomeCluster{of("new", home, false), of("newer", home, false)},
 			says: "HomeClusters new and newer both have " + home + " in spec.succeeds"},
+		"one that would ask for other namespaces": {says: "lists no names of namespaces",
+			homes: []v1alpha1.HomeCluster{{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1alpha1.HomeClusterSpec{Succeeds: home}}}},
 		"one that is going": {homes: []v1alpha1.HomeCluster{of("new", home, true)}, says: "is being deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
