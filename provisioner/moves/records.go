@@ -161,13 +161,18 @@ func (r *Records) named(namespace, name string) *record.Record {
 }
 
 // FailedOver returns when the last failover of a claim that is not over began to be made, zero if there is none: what was copied of
-// the claim before that is of what it had then.
+// the claim before that is of what it had then. The one that is under way is the last one, though the clock may have been ahead when an
+// earlier one began.
 func (r *Records) FailedOver(claim types.UID) (last time.Time) {
 	for _, known := range r.those(func(known *record.Record) bool {
 		return known.Failover != nil && known.Phase != v1alpha1.MoveRollBack &&
 			slices.ContainsFunc(known.Claims, func(moved record.Claim) bool { return moved.UID == claim })
 	}) {
-		if began := known.Began[v1alpha1.MovePrepare]; began.After(last) {
+		began := known.Began[v1alpha1.MovePrepare]
+		if known.Holds() {
+			return began
+		}
+		if began.After(last) {
 			last = began
 		}
 	}

@@ -2,6 +2,7 @@ package moves
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,6 +66,25 @@ func TestWhoTakesTheCopiesOfAMove(t *testing.T) {
 	r.set("keeper", recordOf("keeper", v1alpha1.MoveDone, "a"))
 	assert.Nil(t, r.keeperOf(taker))
 	assert.Nil(t, r.named("", "keeper"))
+}
+
+func TestTheFailoverThatIsUnderWayIsTheLast(t *testing.T) {
+	now := time.Now()
+	failover := func(name types.UID, phase v1alpha1.MovePhase, began time.Time) *record.Record {
+		r := recordOf(name, phase, "a")
+		r.Failover, r.Began = &record.Failover{}, map[v1alpha1.MovePhase]time.Time{v1alpha1.MovePrepare: began}
+		return r
+	}
+	r := NewRecords()
+	assert.Zero(t, r.FailedOver("a"))
+	r.set("first", failover("first", v1alpha1.MoveRetain, now.Add(time.Hour)))
+	assert.Equal(t, now.Add(time.Hour), r.FailedOver("a"))
+	assert.Zero(t, r.FailedOver("b"))
+	r.set("move", recordOf("move", v1alpha1.MovePrepare, "a"))
+	assert.Equal(t, now.Add(time.Hour), r.FailedOver("a"), "that is no failover")
+	r.set("move", nil)
+	r.set("second", failover("second", v1alpha1.MovePrepare, now))
+	assert.Equal(t, now, r.FailedOver("a"), "the clock was ahead when the first one began")
 }
 
 func TestRegistry(t *testing.T) {

@@ -202,6 +202,7 @@ func Look(ctx context.Context, at site.Site, want Wanted) (s *volumesnapshot.Sna
 	if name := ptr.Deref(says.ContentName, ""); name != "" {
 		content, problem, wrong, err := Content(ctx, at, name)
 		if err != nil || problem != "" {
+			s.Status.CreationTime, s.Status.ReadyToUse = nil, nil
 			return s, problem, wrong, err
 		}
 		if why := WhyForeign(want.Claim, want.Volume, s, content); why != "" {
