@@ -104,12 +104,17 @@ func (b *bench) near(ctx context.Context) (results []measure.Result, err error) 
 		}
 		results = append(results, measure.Figure("network-"+w.name+"-echo", float64(measure.Median(w.echoes).Microseconds()), "µs"))
 	}
+	// The budget is for wireguard-go, which takes the place of a kernel's.
+	besideLane := func(measured string, value float64) measure.Result { return measure.AtMost(measured, value, 1./3, "x") }
+	if wireGuard.lab.Nodes()[0].HasWireGuard() {
+		besideLane = func(measured string, value float64) measure.Result { return measure.Figure(measured, value, "x") }
+	}
 	for _, n := range streams {
 		results = append(results,
 			measure.AtMost(fmt.Sprintf("network-lane-to-whole-rate-%d", n), ratio(lane.rates[n], whole.rates[n]), 1.33, "x"),
 			measure.AtMost(fmt.Sprintf("network-whole-to-lane-processor-%d", n), ratio(whole.cost[n], lane.cost[n]), 1.5, "x"),
 			measure.AtMost(fmt.Sprintf("network-routing-to-lane-rate-%d", n), ratio(routing.rates[n], lane.rates[n]), 5, "x"),
-			measure.AtMost(fmt.Sprintf("network-wireguard-to-lane-rate-%d", n), ratio(wireGuard.rates[n], lane.rates[n]), 1./3, "x"))
+			besideLane(fmt.Sprintf("network-wireguard-to-lane-rate-%d", n), ratio(wireGuard.rates[n], lane.rates[n])))
 	}
 	return append(results, measure.AtMost("network-whole-to-lane-echo", measure.MedianRatio(whole.echoes, lane.echoes), 1.5, "x")), nil
 }
