@@ -131,8 +131,8 @@ func (f *failover) check(o *Options, workload cli.Reference, claims []string, fe
 	case f.name != "" && (workload.Name != "" || len(claims) != 1):
 		return cli.Misuse("--name is for one claim: name only the claim to test")
 	case !oneOf(v1alpha1.FailoverFence(f.fence), v1alpha1.FenceProven, v1alpha1.FenceLease, v1alpha1.FenceDeclared):
-		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume, or of one that does not answer Lease, if "+
-			"it has promised to end its pods, or Declared, if you vouch for it", f.fence)
+		return cli.Misuse("--fence %q is not known: give Proven, which asks the cluster of the volume; if that does not answer, Lease, "+
+			"where it has promised to end its pods, or Declared, with which you vouch for it", f.fence)
 	case f.to != "" && len(validation.IsDNS1123Label(f.to)) > 0:
 		return cli.Misuse("--to %q cannot be a cluster: names have up to 63 lower-case letters, digits and '-'", f.to)
 	case f.version != "" && len(validation.IsDNS1123Subdomain(f.version)) > 0:
