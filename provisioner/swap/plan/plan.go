@@ -65,7 +65,7 @@ type Step struct {
 
 // unclaimSoon is how long kube-controller-manager may take to see that a volume which is deleted is
 // no longer that of its claim. If it does not, it warns that the data is lost, and no more.
-const unclaimSoon = 3 * time.Second
+const unclaimSoon = 10 * time.Second
 
 // Release is the step by which a volume goes; before is the one that is to go.
 func Release(s Swap, seen Seen, before *corev1.PersistentVolume) Step {
