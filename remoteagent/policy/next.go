@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -321,6 +322,10 @@ func remove(o Observation) Step {
 	if o.Leaving {
 		// The grace period that home chose must not keep the owner from removing the pod.
 		grace = min(grace, corev1.DefaultTerminationGracePeriodSeconds)
+	}
+	if lapses(o) {
+		// Home counts with that of its pod, also where somebody had deleted that with a longer one before the silence, and by force then.
+		grace = min(grace, max(ptr.Deref(o.Pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds), 1))
 	}
 	deleting := o.Pod.DeletionTimestamp != nil
 	switch {

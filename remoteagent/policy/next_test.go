@@ -310,6 +310,13 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 		"a pod without claims is made": {o: Observation{Shadow: shadowPod(""), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: creating},
 		"deletion goes before": {o: Observation{Shadow: shadow(created, deleting, grace(5)), Pod: of(), Home: Away},
 			lease: podlease.Lapsed, verb: Delete, grace: 5},
+		"a deletion that takes longer goes on while home is heard": {o: Observation{Shadow: shadow(created, deleting, grace(7200)),
+			Pod: of(ending(7200)), Home: Connected}, lease: podlease.Held, verb: Idle},
+		"… and takes no longer than the pod's own grace period once it is silent": {o: Observation{
+			Shadow: shadow(created, deleting, grace(7200)), Pod: of(ending(7200)), Home: Away}, lease: podlease.Lapsed, verb: Delete, grace: 30},
+		"… however long that is": {o: Observation{Shadow: shadow(created, deleting, grace(7200)), Pod: of(ending(7200),
+			func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(900)) }), Home: Away},
+			lease: podlease.Lapsed, verb: Delete, grace: 900},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.Lease = test.lease
