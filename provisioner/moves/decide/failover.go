@@ -94,12 +94,17 @@ func leaseLeft(o steps.Observation) time.Duration {
 	return o.Source.Silence.Left(time.Duration(graceOf(o)) * time.Second)
 }
 
-// graceOf is the longest grace period of pods that use the claims at the source, in seconds. Those of which nothing is left at home count
-// with that of a pod which names none.
+// graceOf is the longest grace period of pods that use the claims at the source, in seconds, also of those that were seen there alone. Any
+// others count with that of a pod which names none.
 func graceOf(o steps.Observation) int64 {
 	grace := max(o.Record.Failover.Grace, corev1.DefaultTerminationGracePeriodSeconds)
 	for _, pod := range o.Pods {
 		if pod.Bound && pod.Cluster == o.Record.ClusterOf(record.Source) {
+			grace = max(grace, pod.Grace)
+		}
+	}
+	for _, pod := range o.Record.Known.Pods {
+		if pod.Cluster == o.Record.ClusterOf(record.Source) {
 			grace = max(grace, pod.Grace)
 		}
 	}
