@@ -147,10 +147,10 @@ func isNotLeased(o steps.Observation, pod steps.Pod) bool {
 // awaitNotLeased waits for somebody to see to such pods.
 func awaitNotLeased(o steps.Observation, names []string) steps.Step {
 	r := o.Record
-	return steps.WaitForHelp(steps.ClusterAway, steps.Soon, fmt.Sprintf("%s has no finalizer %s, so the remote agent of cluster %s has not made "+
-		"it and does not end it, and fence Lease proves nothing: once it has surely ended, delete it by force (kubectl delete pod --force), or "+
-		"end this with kubectl lodestone move abort %s -n %s", strings.Join(names, ", "), keys.RemotePodFinalizer, r.ClusterOf(record.Source),
-		r.Name, r.Namespace))
+	return steps.WaitForHelp(steps.ClusterAway, steps.Soon, fmt.Sprintf("%s has no finalizer %s, so the remote agent of cluster %s has not "+
+		"made it and does not end it, and fence Lease proves nothing: once it has surely ended, delete it by force (kubectl delete pod "+
+		"--force), or end this with kubectl lodestone move abort %s -n %s", strings.Join(names, ", "), keys.RemotePodFinalizer,
+		r.ClusterOf(record.Source), r.Name, r.Namespace))
 }
 
 // withoutVouched leaves those out of what is known of writers for whom somebody vouches. An agent does so for those that it has made.
@@ -174,8 +174,9 @@ func awaitSource(o steps.Observation) steps.Step {
 	}
 	say := o.Source.Unusable
 	if o.Record.Failover != nil {
-		say += fmt.Sprintf("; if nobody writes there any more, or what is written there does not count, end this with kubectl lodestone move "+
-			"abort %s -n %s, and fail over with --fence Declared", o.Record.Name, o.Record.Namespace)
+		say += fmt.Sprintf("; end this with kubectl lodestone move abort %s -n %s, and fail over with --fence Lease if condition %s of "+
+			"RemoteCluster %s is True, or with --fence Declared if nobody writes there any more, or what is written there does not count",
+			o.Record.Name, o.Record.Namespace, v1alpha1.PodLeasePromised, o.Record.ClusterOf(record.Source))
 	}
 	return steps.WaitForHelp(steps.ClusterAway, steps.Soon, say)
 }
