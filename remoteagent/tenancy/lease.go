@@ -88,7 +88,7 @@ func (l *Leases) look(ctx context.Context, id string) {
 	// Another process has led until now, and knew what this one may hear of only later.
 	if !known || now.state == podlease.Lapsed && before != now || !now.ask.None() && l.heartbeats.sinceRead(id) >= readEvery {
 		if err := l.read(ctx, id); err != nil {
-			klog.FromContext(ctx).Info("The heartbeat of a home cluster cannot be read; its pods are not ended before it was", "cluster", id, "err", err)
+			klog.FromContext(ctx).Info("The heartbeat of a home cluster cannot be read, so its pods are not ended yet", "cluster", id, "err", err)
 			return
 		}
 		now = l.heartbeats.lease(id)
