@@ -243,5 +243,6 @@ func (c Copy) Look() string {
 
 // Use says how the copy is used once the cluster of the claim is lost. All commands say it in these words, and nowhere else.
 func (c Copy) Use() string {
-	return fmt.Sprintf("kubectl lodestone failover %s -n %s --fence Declared has the claim use it", c.Claim, c.Namespace)
+	return fmt.Sprintf("kubectl lodestone failover %s -n %s has the claim use it, with --fence Lease if condition %s of that RemoteCluster "+
+		"is True, else with --fence Declared", c.Claim, c.Namespace, v1alpha1.PodLeasePromised)
 }

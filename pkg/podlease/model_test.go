@@ -19,6 +19,7 @@ type world struct {
 	record *Record
 	beat   time.Duration // by no clock: the last heartbeat that this process may have sent, or its start
 	wanted time.Duration
+	again  int // in how many seconds somebody corrects what is wanted
 	cut    bool
 	home   float64 // the speed of its clock
 	n      int
@@ -117,6 +118,11 @@ func (w *world) work() {
 	}
 }
 
+// length is one that somebody wants.
+func (w *world) length() time.Duration {
+	return []time.Duration{0, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute}[w.IntN(5)]
+}
+
 // TestNoPodRunsOnceHomeHasWaited has a home that falls silent and comes back, requests that are lost or late, an agent and a provisioner
 // that start anew, leases that are changed and taken back, and clocks that go at other speeds.
 func TestNoPodRunsOnceHomeHasWaited(t *testing.T) {
@@ -132,12 +138,18 @@ func TestNoPodRunsOnceHomeHasWaited(t *testing.T) {
 			}
 			switch w.IntN(300) {
 			case 0:
-				w.wanted = []time.Duration{0, time.Minute, 2 * time.Minute, 5 * time.Minute}[w.IntN(4)]
+				w.wanted, w.again = w.length(), 1+w.IntN(15)
 			case 1:
 				w.beat = w.now // Another process takes over, and knows what was stored.
 			case 2, 3:
 				if w.restarts == 0 && w.down == 0 {
 					w.restarts, w.down = 1, 1+w.IntN(4)
+				}
+			}
+			if w.again--; w.again == 0 {
+				w.wanted = w.length()
+				if !w.cut {
+					toggles = w.IntN(20) // The silence begins before all of that is shown.
 				}
 			}
 			w.arrive()

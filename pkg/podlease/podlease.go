@@ -144,6 +144,10 @@ func Next(r *Record, wanted time.Duration, shown Ask) *Record {
 		next.Promised = Ask{}
 	}
 	if r == nil || next.Asked.Seconds != seconds {
+		if shown != next.Asked {
+			// The change before this one is not confirmed yet. The agent may hold any of three leases from now on, of which two are remembered.
+			next.Promised = Ask{}
+		}
 		// An agent may show what an earlier record asked for, that was lost.
 		next.Asked = Ask{Request: max(next.Asked.Request, shown.Request) + 1, Seconds: seconds}
 	}

@@ -485,6 +485,8 @@ type Pod struct {
 	Phase corev1.PodPhase
 	// Runs says whether the pod's status reports a running container, Gated whether it waits at the gate of moves.
 	Runs, Gated bool
+	// Hosted says whether it is one that a remote agent has made for a pod of a home cluster.
+	Hosted bool
 	// Grace is the termination grace period, in seconds.
 	Grace int64
 	// Claims are the claims that it uses, as namespace/name, generic ephemeral volumes
@@ -498,6 +500,7 @@ func NewPod(pod *corev1.Pod) *Pod {
 	p := &Pod{
 		Namespace: once(pod.Namespace), Node: once(pod.Spec.NodeName), Phase: corev1.PodPhase(once(string(pod.Status.Phase))),
 		Runs: runs(&pod.Status), Grace: grace(pod), Gated: gated(&pod.Spec),
+		Hosted: pod.Labels[keys.PodUID] != "",
 	}
 	for _, finalizer := range pod.Finalizers {
 		p.Finalizers = append(p.Finalizers, once(finalizer))

@@ -104,10 +104,11 @@ func usedBy(pod *corev1.Pod, r *record.Record) (claims []int) {
 }
 
 func podOf(pod *corev1.Pod) steps.Pod {
+	hosted := slices.Contains(pod.Finalizers, keys.RemotePodFinalizer)
 	seen := steps.Pod{
 		Name: pod.Name, UID: pod.UID, Bound: pod.Spec.NodeName != "", Leaving: pod.DeletionTimestamp != nil,
 		Finished: finished(pod), Owned: metav1.GetControllerOf(pod) != nil, Job: jobOf(pod), Node: pod.Spec.NodeName,
-		Released: ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0 && !slices.Contains(pod.Finalizers, keys.RemotePodFinalizer),
+		Hosted: hosted, Released: ptr.Deref(pod.DeletionGracePeriodSeconds, 1) == 0 && !hosted,
 		Grace: max(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds),
 			ptr.Deref(pod.DeletionGracePeriodSeconds, 0)),
 		Hasty: pod.Spec.TerminationGracePeriodSeconds != nil && *pod.Spec.TerminationGracePeriodSeconds == 0,

@@ -86,6 +86,13 @@ func TestAPodThatHasEndedIsKnownToHaveWhileItStillExists(t *testing.T) {
 	assert.Equal(t, map[types.UID]bool{"u-done": true, "u-twin": true}, o.Ended, "home says nothing of a pod in west")
 }
 
+func TestAPodThatHasTheFinalizerOfVirtualNodesIsOfARemoteAgent(t *testing.T) {
+	pod := user("shop", "db-0", "data", "west")
+	assert.False(t, podOf(pod).Hosted, "another program has made it")
+	pod.Finalizers = []string{"x/y", keys.RemotePodFinalizer}
+	assert.True(t, podOf(pod).Hosted)
+}
+
 func TestAttachmentsMatterOnceNobodyIsToHaveTheVolume(t *testing.T) {
 	attachment := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: storagev1.VolumeAttachmentSpec{
 		NodeName: "home-1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pvc-u1")}}}

@@ -90,9 +90,9 @@ func (c *Cluster) setPodLease(remote *v1alpha1.RemoteCluster, status *v1alpha1.R
 		}
 	case known.IsPromised():
 		length := podlease.Of(known, 0).Length
-		promised = condition(v1alpha1.PodLeasePromised, metav1.ConditionTrue, "Promised", fmt.Sprintf("the remote agent there ends pods of home "+
-			"that use claims once home has been silent for %v; %v after its last heartbeat, their grace period and a margin later, home "+
-			"takes them for ended", length/2, length))
+		promised = condition(v1alpha1.PodLeasePromised, metav1.ConditionTrue, "Promised", fmt.Sprintf("the remote agent there has promised to "+
+			"end pods of home that use claims once home has been silent for %v; %v after its last heartbeat, their grace period and a margin "+
+			"later, home takes them for ended; whether that agent runs now is not seen", length/2, length))
 	}
 	promised.ObservedGeneration = remote.Generation
 	meta.SetStatusCondition(&status.Conditions, promised)

@@ -296,6 +296,7 @@ func (w *Witness) IsHomePod(pod *home.Pod) bool { return pod.Node != "" && w.IsH
 func PodOf(cluster string, pod *home.Pod) proof.Pod {
 	known := proof.Pod{UID: pod.UID, Name: pod.Name, Node: pod.Node, Grace: pod.Grace}
 	if cluster != keys.Home {
+		known.Hosted = pod.Hosted
 		known.Cluster, known.UID = cluster, known.UID[:min(len(known.UID), 64)]
 		known.Name, known.Node = known.Name[:min(len(known.Name), 253)], known.Node[:min(len(known.Node), 253)]
 	}

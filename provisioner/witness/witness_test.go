@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/lodestone-storage/lodestone/pkg/keys"
+	"github.com/lodestone-storage/lodestone/provisioner/home"
 	"github.com/lodestone-storage/lodestone/provisioner/remote"
 	"github.com/lodestone-storage/lodestone/provisioner/site"
 )
@@ -51,4 +53,12 @@ func TestAVolumeIsAttachedUnderEitherOfItsNames(t *testing.T) {
 			assert.Equal(t, nodes, u.Attachments)
 		})
 	}
+}
+
+func TestAPodInARemoteClusterIsKnownByWhetherARemoteAgentHasMadeIt(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0", UID: "u1"}}
+	assert.False(t, PodOf("west", home.NewPod(pod)).Hosted)
+	pod.Labels = map[string]string{keys.HomeID: "h1", keys.PodUID: "p1"}
+	assert.True(t, PodOf("west", home.NewPod(pod)).Hosted)
+	assert.False(t, PodOf(keys.Home, home.NewPod(pod)).Hosted, "nobody ends pods of home")
 }

@@ -201,6 +201,9 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) (time.D
 		case policy.Idle:
 			return 0, nil
 		case policy.Wait:
+			if again == 0 {
+				again = maxWait // For a lease, of which there will be an event.
+			}
 			return max(min(again, maxWait), 20*time.Millisecond), nil
 		default:
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	remotev1alpha1 "github.com/lodestone-storage/lodestone/pkg/api/remote/v1alpha1"
 	"github.com/lodestone-storage/lodestone/pkg/keys"
@@ -112,6 +113,10 @@ func begin(o Observation) Step {
 		// At most one request is under way at a time: once a pod is known, none is.
 		return Step{Verb: Wait}
 	}
+	// Before it is refused: whatever else is in its way, home may have given it up.
+	if step, ok := awaitLease(o); ok {
+		return step
+	}
 	refusal := o.Refusal
 	if refusal == nil && o.Pod != nil {
 		refusal = &Refusal{ReasonNameTaken, "A pod of this name exists in the namespace and was made for somebody else: delete it there, or " +
@@ -119,9 +124,6 @@ func begin(o Observation) Step {
 	}
 	if refusal != nil {
 		return Refused(o.Shadow, *refusal)
-	}
-	if step, ok := awaitLease(o); ok {
-		return step
 	}
 	if !slices.Contains(o.Shadow.Finalizers, keys.ShadowPodFinalizer) {
 		return Step{Verb: Hold}
@@ -156,8 +158,13 @@ func awaitLease(o Observation) (Step, bool) {
 		return lost(o.Shadow.Status, ReasonHomeSilent, "The pod is not made: its home cluster is silent, and decides what comes next."), true
 	}
 	// Its virtual nodes work, and its provisioner does not. They give up the pod if it is not wanted any more.
-	return Refused(o.Shadow, Refusal{ReasonHomeSilent, "The pod is not made while the provisioner of its home cluster is silent: see there " +
-		"that it runs."}), true
+	step := Refused(o.Shadow, Refusal{ReasonHomeSilent, "The pod is not made while the provisioner of its home cluster is silent: see there " +
+		"that it runs."})
+	if step.Verb == Idle {
+		// Nothing else happens when they fall silent, too.
+		step.Verb = Wait
+	}
+	return step, true
 }
 
 // UsesClaims reports whether the pod of a ShadowPod uses claims. One that cannot be read may.
@@ -315,6 +322,10 @@ func remove(o Observation) Step {
 	if o.Leaving {
 		// The grace period that home chose must not keep the owner from removing the pod.
 		grace = min(grace, corev1.DefaultTerminationGracePeriodSeconds)
+	}
+	if lapses(o) {
+		// Home counts with that of its pod, also where somebody had deleted that with a longer one before the silence, and by force then.
+		grace = min(grace, max(ptr.Deref(o.Pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds), 1))
 	}
 	deleting := o.Pod.DeletionTimestamp != nil
 	switch {

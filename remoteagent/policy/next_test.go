@@ -293,6 +293,15 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 			phase: lost, reason: ReasonHomeSilent},
 		"where only the provisioner is silent it waits": {o: Observation{Shadow: shadow(""), Home: Connected}, lease: podlease.Lapsed, verb: Note,
 			phase: pending, reason: ReasonHomeSilent},
+		"… until its virtual nodes are silent, too": {o: Observation{Shadow: shadow(pending, silenced,
+			message("The pod is not made while the provisioner of its home cluster is silent: see there that it runs.")), Home: Connected},
+			lease: podlease.Lapsed, verb: Wait},
+		"… which gives it up": {o: Observation{Shadow: shadow(pending, silenced), Home: Away}, lease: podlease.Lapsed, verb: Note,
+			phase: lost, reason: ReasonHomeSilent},
+		"so is one that is refused": {o: Observation{Shadow: shadow(pending), Home: Away, Refusal: &Refusal{ReasonNotAllowed, "No."}},
+			lease: podlease.Lapsed, verb: Note, phase: lost, reason: ReasonHomeSilent},
+		"… also for its name": {o: Observation{Shadow: shadow(pending), Pod: of(func(p *corev1.Pod) { p.Labels = nil }), Home: Away},
+			lease: podlease.Lapsed, verb: Note, phase: lost, reason: ReasonHomeSilent},
 		"where it is not known who is silent it waits": {o: Observation{Shadow: shadow(""), Home: Unknown}, lease: podlease.Lapsed, verb: Wait},
 		"one that waited is made when home is heard": {o: Observation{Shadow: shadow(pending, silenced), Home: Connected}, lease: podlease.Held,
 			verb: Note, phase: creating, reason: ReasonHomeSilent},
@@ -301,6 +310,13 @@ func TestALeaseThatHasLapsedEndsPodsThatUseClaimsAndHasNoneMade(t *testing.T) {
 		"a pod without claims is made": {o: Observation{Shadow: shadowPod(""), Home: Away}, lease: podlease.Lapsed, verb: Note, phase: creating},
 		"deletion goes before": {o: Observation{Shadow: shadow(created, deleting, grace(5)), Pod: of(), Home: Away},
 			lease: podlease.Lapsed, verb: Delete, grace: 5},
+		"a deletion that takes longer goes on while home is heard": {o: Observation{Shadow: shadow(created, deleting, grace(7200)),
+			Pod: of(ending(7200)), Home: Connected}, lease: podlease.Held, verb: Idle},
+		"… and takes no longer than the pod's own grace period once it is silent": {o: Observation{
+			Shadow: shadow(created, deleting, grace(7200)), Pod: of(ending(7200)), Home: Away}, lease: podlease.Lapsed, verb: Delete, grace: 30},
+		"… however long that is": {o: Observation{Shadow: shadow(created, deleting, grace(7200)), Pod: of(ending(7200),
+			func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To(int64(900)) }), Home: Away},
+			lease: podlease.Lapsed, verb: Delete, grace: 900},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.o.Lease = test.lease

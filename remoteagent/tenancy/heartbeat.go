@@ -5,6 +5,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/lodestone-storage/lodestone/pkg/keys"
 	"github.com/lodestone-storage/lodestone/pkg/podlease"
@@ -26,6 +27,9 @@ type heartbeat struct {
 	content string    // the Lease's last content
 	changed time.Time // when it was seen to change; zero: never
 	lease   podlease.Watch
+	// read is the resourceVersion of the Lease when it was last read from the API server, and readAt when that was.
+	read   string
+	readAt time.Time
 }
 
 // NewHeartbeats returns Heartbeats for which a home cluster is Away once its Lease has not changed
@@ -37,6 +41,13 @@ func NewHeartbeats(away time.Duration) *Heartbeats {
 // Observe records the Lease of a home cluster. It reports whether the home cluster has renewed it
 // since the last call.
 func (t *Heartbeats) Observe(home string, lease *coordinationv1.Lease) bool {
+	return t.observe(home, lease, false)
+}
+
+// read is Observe for a Lease that the API server has just answered with.
+func (t *Heartbeats) read(home string, lease *coordinationv1.Lease) { t.observe(home, lease, true) }
+
+func (t *Heartbeats) observe(home string, lease *coordinationv1.Lease, read bool) bool {
 	content := ""
 	if lease.Spec.RenewTime != nil {
 		content = lease.Spec.RenewTime.UTC().String()
@@ -47,7 +58,13 @@ func (t *Heartbeats) Observe(home string, lease *coordinationv1.Lease) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, known := t.homes[home]
-	last.lease = last.lease.See(lease.Annotations[keys.HomeEpoch], lease.Annotations[keys.PodLease], t.now())
+	if read {
+		last.read, last.readAt = lease.ResourceVersion, t.now()
+	}
+	// A watch that has stood still tells of one heartbeat after the other that is older than what was read: none of them is news.
+	if order, err := resourceversion.CompareResourceVersion(lease.ResourceVersion, last.read); err != nil || order >= 0 {
+		last.lease = last.lease.See(lease.Annotations[keys.HomeEpoch], lease.Annotations[keys.PodLease], t.now())
+	}
 	defer func() { t.homes[home] = last }()
 	switch {
 	case !known:
@@ -93,4 +110,11 @@ func (t *Heartbeats) lease(home string) lease {
 	defer t.mu.Unlock()
 	watch := t.homes[home].lease
 	return lease{watch.Ask, watch.State(t.now())}
+}
+
+// sinceRead is how long ago the Lease of a home cluster was read from the API server.
+func (t *Heartbeats) sinceRead(home string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now().Sub(t.homes[home].readAt)
 }

@@ -23,6 +23,10 @@ import (
 // lookEvery is how often it is looked whether leases have lapsed: that changes by the clock alone.
 const lookEvery = time.Second
 
+// readEvery is how often the heartbeats of home clusters that ask for a lease are read, beside their watch. A watch may be late: what it
+// tells of is taken for no more than this younger than it is.
+const readEvery = 10 * time.Second
+
 // Leases says which home clusters hold the lease that they ask for. A lease has lapsed only once the API server was asked: a watch that
 // stood still must not end the pods of a home cluster that is heard. It is safe for concurrent use.
 type Leases struct {
@@ -82,9 +86,9 @@ func (l *Leases) look(ctx context.Context, id string) {
 	before, known := l.known[id]
 	l.mu.Unlock()
 	// Another process has led until now, and knew what this one may hear of only later.
-	if !known || now.state == podlease.Lapsed && before != now {
+	if !known || now.state == podlease.Lapsed && before != now || !now.ask.None() && l.heartbeats.sinceRead(id) >= readEvery {
 		if err := l.read(ctx, id); err != nil {
-			klog.FromContext(ctx).Info("The heartbeat of a home cluster is read again, before its pods are ended", "cluster", id, "err", err)
+			klog.FromContext(ctx).Info("The heartbeat of a home cluster cannot be read, so its pods are not ended yet", "cluster", id, "err", err)
 			return
 		}
 		now = l.heartbeats.lease(id)
@@ -114,7 +118,7 @@ func (l *Leases) read(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("read the heartbeat of home cluster %s: %w", id, err)
 	}
-	l.heartbeats.Observe(id, lease)
+	l.heartbeats.read(id, lease)
 	return nil
 }
 

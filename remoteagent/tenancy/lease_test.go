@@ -79,6 +79,51 @@ func TestALeaseHasLapsedOnlyOnceTheAPIServerShowsNoHeartbeatEither(t *testing.T)
 	assert.Equal(t, podlease.None, state)
 }
 
+func TestAWatchThatHasStoodStillDoesNotMakeALeaseLonger(t *testing.T) {
+	now := time.Unix(1000, 0)
+	heartbeats := NewHeartbeats(40 * time.Second)
+	heartbeats.now = func() time.Time { return now }
+	at := func(mark, version string) *coordinationv1.Lease {
+		lease := asking(t, mark)
+		lease.ResourceVersion = version
+		return lease
+	}
+	client, reads := fake.NewClientset(), 0
+	var there *coordinationv1.Lease
+	client.PrependReactor("get", "leases", func(kubetesting.Action) (bool, runtime.Object, error) { reads++; return true, there, nil })
+	leases := NewLeases(client, heartbeats, nil)
+	state := func() podlease.State {
+		leases.look(t.Context(), "h1")
+		_, state := leases.State("h1")
+		return state
+	}
+	there = at("m2", "20")
+	heartbeats.Observe("h1", at("m1", "9"))
+	heartbeats.Observe("h1", there)
+	assert.Equal(t, podlease.Held, state())
+	// The watch stands still, and home sends its last heartbeat.
+	now, there = now.Add(20*time.Second), at("m5", "100")
+	before := reads
+	assert.Equal(t, podlease.Held, state())
+	assert.Equal(t, before+1, reads, "that is read")
+	now = now.Add(59 * time.Second)
+	assert.Equal(t, podlease.Held, state())
+	// Then it tells of all of them.
+	for _, missed := range []*coordinationv1.Lease{at("m3", "30"), at("m4", "40"), there} {
+		heartbeats.Observe("h1", missed)
+	}
+	now = now.Add(time.Second)
+	assert.Equal(t, podlease.Lapsed, state(), "what is older than what was read is no heartbeat")
+	// The cluster is restored from a backup: what is read counts, whatever its version.
+	there = at("m6", "50")
+	now = now.Add(readEvery)
+	assert.Equal(t, podlease.Held, state())
+	heartbeats.Observe("h1", at("m7", "60"))
+	now = now.Add(59 * time.Second)
+	there = at("m7", "60")
+	assert.Equal(t, podlease.Held, state())
+}
+
 func TestWhatIsPromisedIsShownWithWhatHasBecomeOfIt(t *testing.T) {
 	home := &remotev1alpha1.HomeCluster{}
 	ask := podlease.Ask{Request: 2, Seconds: 120}

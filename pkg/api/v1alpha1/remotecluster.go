@@ -305,7 +305,8 @@ const (
 	// HomeInForce: this home cluster, and no copy of it, acts in the cluster. While it is False home
 	// makes, changes and deletes nothing there.
 	HomeInForce = "HomeInForce"
-	// PodLeasePromised: the remote agent there ends pods of home that use claims when home is silent, as spec.podLease asks. Only with that.
+	// PodLeasePromised: the remote agent there has promised to end pods of home that use claims when home is silent, as spec.podLease asks.
+	// Whether it runs now is not seen. Only with that.
 	PodLeasePromised = "PodLeasePromised"
 	// NetworkReady: pods of the two clusters reach each other through the fabric, as probes from pod to pod
 	// show. Only with podNetwork Fabric; volumes and nodes do not depend on it.

@@ -94,12 +94,17 @@ func leaseLeft(o steps.Observation) time.Duration {
 	return o.Source.Silence.Left(time.Duration(graceOf(o)) * time.Second)
 }
 
-// graceOf is the longest grace period of pods that use the claims at the source, in seconds. Those of which nothing is left at home count
-// with that of a pod which names none.
+// graceOf is the longest grace period of pods that use the claims at the source, in seconds, also of those that were seen there alone. Any
+// others count with that of a pod which names none.
 func graceOf(o steps.Observation) int64 {
 	grace := max(o.Record.Failover.Grace, corev1.DefaultTerminationGracePeriodSeconds)
 	for _, pod := range o.Pods {
 		if pod.Bound && pod.Cluster == o.Record.ClusterOf(record.Source) {
+			grace = max(grace, pod.Grace)
+		}
+	}
+	for _, pod := range o.Record.Known.Pods {
+		if pod.Cluster == o.Record.ClusterOf(record.Source) {
 			grace = max(grace, pod.Grace)
 		}
 	}
@@ -128,19 +133,37 @@ const saidTo = 10 * time.Second
 
 // isOutOfReach says whether a pod runs, if it does, where somebody vouches that it does not write.
 func isOutOfReach(o steps.Observation, pod steps.Pod) bool {
-	return isVouchedFor(o) && pod.Bound && pod.Cluster == o.Record.ClusterOf(record.Source)
+	return isVouchedFor(o) && pod.Bound && pod.Cluster == o.Record.ClusterOf(record.Source) && !isNotLeased(o, pod)
 }
 
-// withoutVouched leaves those out of what is known of writers for whom somebody vouches.
+// isNotLeased says whether a pod runs, if it does, at a source that does not answer, where its remote agent has promised to end pods, but
+// not this one, which it has not made.
+func isNotLeased(o steps.Observation, pod steps.Pod) bool {
+	f := o.Record.Failover
+	return f != nil && f.Lease && o.Source.Away && pod.Bound && !pod.Hosted &&
+		pod.Cluster == o.Record.ClusterOf(record.Source)
+}
+
+// awaitNotLeased waits for somebody to see to such pods.
+func awaitNotLeased(o steps.Observation, names []string) steps.Step {
+	r := o.Record
+	return steps.WaitForHelp(steps.ClusterAway, steps.Soon, fmt.Sprintf("%s has no finalizer %s, so the remote agent of cluster %s has not "+
+		"made it and does not end it, and fence Lease proves nothing: once it has surely ended, delete it by force (kubectl delete pod "+
+		"--force), or end this with kubectl lodestone move abort %s -n %s", strings.Join(names, ", "), keys.RemotePodFinalizer,
+		r.ClusterOf(record.Source), r.Name, r.Namespace))
+}
+
+// withoutVouched leaves those out of what is known of writers for whom somebody vouches. An agent does so for those that it has made.
 func withoutVouched(o steps.Observation) (proof.Known, proof.Seen) {
 	known, seen := o.Record.Known, o.Seen
 	if !isVouchedFor(o) {
 		return known, seen
 	}
 	cluster := o.Record.ClusterOf(record.Source)
+	vouched := func(pod proof.Pod) bool { return pod.Cluster == cluster && (pod.Hosted || !o.Record.Failover.Lease) }
 	known.Ran = slices.DeleteFunc(slices.Clone(known.Ran), func(node proof.Node) bool { return node.Cluster == cluster })
-	known.Pods = slices.DeleteFunc(slices.Clone(known.Pods), func(pod proof.Pod) bool { return pod.Cluster == cluster })
-	seen.Unended = slices.DeleteFunc(slices.Clone(seen.Unended), func(pod proof.Pod) bool { return pod.Cluster == cluster })
+	known.Pods = slices.DeleteFunc(slices.Clone(known.Pods), vouched)
+	seen.Unended = slices.DeleteFunc(slices.Clone(seen.Unended), vouched)
 	return known, seen
 }
 
@@ -151,8 +174,9 @@ func awaitSource(o steps.Observation) steps.Step {
 	}
 	say := o.Source.Unusable
 	if o.Record.Failover != nil {
-		say += fmt.Sprintf("; if nobody writes there any more, or what is written there does not count, end this with kubectl lodestone move "+
-			"abort %s -n %s, and fail over with --fence Declared", o.Record.Name, o.Record.Namespace)
+		say += fmt.Sprintf("; end this with kubectl lodestone move abort %s -n %s, and fail over with --fence Lease if condition %s of "+
+			"RemoteCluster %s is True, or with --fence Declared if nobody writes there any more, or what is written there does not count",
+			o.Record.Name, o.Record.Namespace, v1alpha1.PodLeasePromised, o.Record.ClusterOf(record.Source))
 	}
 	return steps.WaitForHelp(steps.ClusterAway, steps.Soon, say)
 }

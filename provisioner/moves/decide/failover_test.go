@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 	"github.com/lodestone-storage/lodestone/provisioner/moves/decide"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/record"
 	"github.com/lodestone-storage/lodestone/provisioner/moves/steps"
+	"github.com/lodestone-storage/lodestone/provisioner/witness/proof"
 )
 
 // lostCluster is where the source of a failover is.
@@ -35,6 +37,8 @@ type version struct {
 	// lease says that the remote agent at the source has promised to end pods there, and heard when home was heard there last.
 	lease bool
 	heard time.Time
+	// aliens says that some pods at the source are not made by that agent, which does not end them.
+	aliens bool
 	// slots says that the replica keeps its versions in real claims, and overwritten that it does not count this one any more.
 	slots, overwritten bool
 	// released counts pods that were given up.
@@ -98,7 +102,7 @@ func (w *world) leaseLives() {
 		w.version.heard = w.now
 	}
 	if w.hasEnded() {
-		w.forced.running = nil
+		w.forced.running = slices.DeleteFunc(w.forced.running, func(s *straggler) bool { return !s.alien })
 	}
 }
 
@@ -110,7 +114,7 @@ func (w *world) hasEnded() bool {
 // release gives up a pod, which goes on where nobody sees it, unless it has ended there.
 func (w *world) release(uid types.UID) {
 	p := w.find(uid)
-	w.must(w.version != nil && (w.version.declared || w.hasEnded()), "a pod is given up, and nobody vouches for it")
+	w.must(w.version != nil && (w.version.declared || w.hasEnded() && p.Hosted), "a pod is given up, and nobody vouches for it")
 	w.must(p.Leaving && w.reading(p), "a pod is given up that runs elsewhere, or is in use")
 	w.pods = slices.DeleteFunc(w.pods, func(other *pod) bool { return other == p })
 	if w.version.declared {
@@ -135,6 +139,7 @@ func TestAFailoverNeverHarms(t *testing.T) {
 		w.version = &version{content: w.truth[0], declared: seed%2 == 0, lease: seed%4 == 1, heard: w.now,
 			lost: seed%6 == 0 || seed%12 == 1, deferred: choice.IntN(2) == 0,
 			slots: seed >= 300, overwritten: seed%13 == 0}
+		w.version.aliens = w.version.lease && !w.version.lost && choice.IntN(2) == 0
 		for i, c := range w.claims {
 			if d := c.at[record.Target]; w.version.slots {
 				d.backing, d.real, d.content = slotOf(i), &corev1.PersistentVolume{}, w.version.content
@@ -189,6 +194,8 @@ func TestAFailoverNeverHarms(t *testing.T) {
 				w.must(w.down[record.Source] == (fence != v1alpha1.FenceProven), "fence %s of a source that is away: %t", fence,
 					w.down[record.Source])
 				w.must(fence != v1alpha1.FenceLease || w.hasEnded(), "home has not waited for the pods at the source")
+				alien := func(p *pod) bool { return w.reading(p) && !p.Hosted }
+				w.must(fence != v1alpha1.FenceLease || !slices.ContainsFunc(w.pods, alien), "a pod at the source was not promised to end")
 			}
 			w.must(!w.down[record.Target] || !strings.Contains(step.Say, "cannot be used"), "who cannot look goes back: %s", step.Say)
 			for _, one := range step.Each() {
@@ -243,4 +250,57 @@ func TestAFailoverNeverHarms(t *testing.T) {
 	require.Greater(t, released, 20, "too few pods were given up to say anything")
 	require.Greater(t, given, 20, "too few sources were vouched for to say anything")
 	require.Greater(t, waited, 10, "too few leases were waited for to say anything")
+}
+
+func TestALeaseCountsOnlyForPodsThatTheRemoteAgentHasMade(t *testing.T) {
+	of := func(cluster string, hosted bool) steps.Pod {
+		return steps.Pod{Name: "db-0", UID: "d", Cluster: cluster, Owned: true, Bound: true, Leaving: true, Hosted: hosted}
+	}
+	known := func(hosted bool) proof.Pod {
+		return proof.Pod{Cluster: lostCluster, UID: "k", Name: "tool", Node: "n", Hosted: hosted}
+	}
+	for name, row := range map[string]struct {
+		declared bool
+		pods     []steps.Pod
+		known    []proof.Pod
+		unended  []proof.Pod
+		verb     string
+		need     steps.Need
+		say      string
+	}{
+		"its own is given up": {pods: []steps.Pod{of(lostCluster, true)}, verb: "ReleasePod", say: "as the remote agent there has promised"},
+		"that of another program is waited for": {pods: []steps.Pod{of(lostCluster, false)}, verb: "Idle", need: steps.ClusterAway,
+			say: "pod db-0 has no finalizer lodestone.dev/remote-pod, so the remote agent of cluster east has not made it"},
+		"which is given up where somebody vouches for it": {declared: true, pods: []steps.Pod{of(lostCluster, false)}, verb: "ReleasePod",
+			say: "its successor may run beside it"},
+		"one elsewhere ends there": {pods: []steps.Pod{of("south", false)}, verb: "Idle", say: "waiting until the volume is free of pod db-0"},
+		"one of that cluster's own users that was seen is waited for": {known: []proof.Pod{known(false)}, verb: "Idle", need: steps.NodeAway,
+			say: "waiting until it is known that nobody writes on node n of east"},
+		"… and one that was missed": {unended: []proof.Pod{known(false)}, verb: "Idle", need: steps.NodeAway,
+			say: "waiting until it is known that nobody writes on node n of east"},
+		"… unless somebody vouches for it": {declared: true, known: []proof.Pod{known(false)}, unended: []proof.Pod{known(false)},
+			verb: "DeleteVolume"},
+		"its own that was seen, and of which nothing is left at home, is given its grace period": {known: []proof.Pod{{Cluster: lostCluster,
+			UID: "k", Node: "n", Grace: 7200, Hosted: true}}, verb: "Idle", say: "its remote agent ends the pods there, and it is waited until"},
+		"its own that was seen is not": {known: []proof.Pod{known(true)}, unended: []proof.Pod{known(true)}, verb: "DeleteVolume"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := in(v1alpha1.MoveFence)
+			o.Record.Failover = &record.Failover{Replica: "data", Declared: row.declared, Lease: !row.declared, Grace: 30}
+			o.Record.Claims[0].Source.Ref.Cluster = lostCluster
+			o.Source = steps.Cluster{Unusable: "cluster east does not answer", Away: true,
+				Silence: podlease.Silence{Length: leased, Quiet: time.Hour}}
+			o.Pods, o.Record.Pods, o.Unended = row.pods, row.known, row.unended
+			o.Nodes = map[proof.Node]proof.Absence{{Cluster: lostCluster, Name: "n"}: {Why: "cluster east does not answer"}}
+			o.Record.Known = proof.Next(o.Record.Known, o.Now, o.Seen, true)
+			step := decide.Next(o)
+			if save, is := step.Action.(steps.Save); is {
+				o.Record = save.Record
+				step = decide.Next(o)
+			}
+			assert.Equal(t, row.verb, step.Verb(), step.Say)
+			assert.Equal(t, row.need, step.Need)
+			assert.Contains(t, step.Say, row.say)
+		})
+	}
 }

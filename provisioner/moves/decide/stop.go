@@ -93,7 +93,7 @@ func lockClaims(o steps.Observation) (steps.Step, bool) {
 
 // stopPods is the step to stop all pods that use a claim; false once there is none.
 func stopPods(o steps.Observation) (steps.Step, bool) {
-	var names []string
+	var names, unleased []string
 	for _, pod := range o.Pods {
 		switch {
 		case pod.Finished, pod.Gated && !pod.Bound:
@@ -110,11 +110,16 @@ func stopPods(o steps.Observation) (steps.Step, bool) {
 			return steps.Step{Action: steps.DeletePod{Pod: pod}, Say: say}, true
 		case isOutOfReach(o, pod) && pod.Leaving && !pod.Released:
 			return steps.Step{Action: steps.ReleasePod{Pod: pod}, Say: givenUp(o, pod)}, true
+		case isNotLeased(o, pod) && !pod.Released:
+			unleased = append(unleased, "pod "+pod.Name)
 		case pod.Bound:
 			names = append(names, "pod "+pod.Name)
 		}
 		// A pod without a node, a gate and an owner that would replace it is left: the move
 		// rolls back once it gets a node. So is a pod of a Job.
+	}
+	if len(unleased) > 0 {
+		return awaitNotLeased(o, unleased), true
 	}
 	names = append(append(names, o.Others...), o.Attachments...)
 	if len(names) == 0 {

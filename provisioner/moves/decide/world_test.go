@@ -693,6 +693,7 @@ func (w *world) schedule(p *pod, stale bool) {
 	}
 	if p.Bound, p.at = true, at; w.version != nil {
 		p.Cluster = map[record.End]string{record.Source: lostCluster, record.Target: "west"}[at]
+		p.Hosted = !w.version.aliens || w.r.IntN(2) == 0
 	}
 	for _, c := range w.claims {
 		if c.attaches && !w.within && at == record.Source && !c.attached {
@@ -724,7 +725,10 @@ type forced struct {
 }
 
 // straggler is a pod that runs on for a time, counted while its node is ready.
-type straggler struct{ left time.Duration }
+type straggler struct {
+	left  time.Duration
+	alien bool
+}
 
 // node is the node of all pods whose data is at the source.
 func (w *world) node() proof.Node {
@@ -742,6 +746,7 @@ func (w *world) writerOf(p *pod) proof.Pod {
 	if known.Cluster = w.node().Cluster; known.Cluster == keys.Home {
 		known.Cluster = ""
 	}
+	known.Hosted = p.Hosted
 	return known
 }
 
@@ -809,7 +814,8 @@ func (w *world) forcedLive(passed time.Duration, chance func(int) bool) {
 		}
 		w.log = append(w.log, "somebody deletes a pod by force")
 		// Its node learns of that only after a while.
-		w.forced.running = append(w.forced.running, &straggler{left: time.Duration(w.r.IntN(int(grace*time.Second + margin/2)))})
+		w.forced.running = append(w.forced.running, &straggler{left: time.Duration(w.r.IntN(int(grace*time.Second + margin/2))),
+			alien: !p.Hosted})
 		w.forced.unended = append(w.forced.unended, w.writerOf(p))
 		w.forced.happens++
 		return true

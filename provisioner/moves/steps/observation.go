@@ -190,6 +190,9 @@ type Pod struct {
 	// nobody else holds it.
 	Cluster  string
 	Released bool
+	// Hosted: the remote agent of that cluster has its copy there, if there is one, and nobody else, such as a program that has nodes of
+	// its own for that cluster.
+	Hosted bool
 	// Claims are the indices of the claims that it uses.
 	Claims []int
 	// Gated: it has the scheduling gate of moves. Bound: it has a node.

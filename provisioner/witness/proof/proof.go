@@ -38,6 +38,8 @@ type Pod struct {
 	Node    string    `json:"node"`
 	// Grace is its termination grace period, in seconds.
 	Grace int64 `json:"grace"`
+	// Hosted says that the remote agent of that cluster has made it for home.
+	Hosted bool `json:"hosted,omitempty"`
 	// Gone is since when the pod is known to be gone while its node is ready; zero if
 	// either is not the case.
 	Gone time.Time `json:"gone,omitzero"`
