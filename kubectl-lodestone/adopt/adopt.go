@@ -207,7 +207,8 @@ func (a *adoption) sayNext(given bool) {
 		"import pvc/CLAIM -n NAMESPACE --class CLASS --cluster CLUSTER --remote-context %[2]s. Then apply your workloads there. What pods of "+
 		"%[3]s had brought is in the way of what those of %[1]s bring under the same names, and goes by kubectl --context %[2]s delete "+
 		"configmaps,secrets,services -n NAMESPACE -l %[4]s=%[3]s; once no other version is needed, versions and heads of copies go by kubectl "+
-		"--context %[2]s delete volumesnapshots,pvc -n NAMESPACE -l %[5]s,%[4]s=%[3]s", a.heir.Name, a.remote.Context, a.name, keys.HomeID, keys.ReplicaOf)
+		"--context %[2]s delete volumesnapshots,pvc -n NAMESPACE -l %[5]s,%[4]s=%[3]s", a.heir.Name, a.remote.Context, a.name,
+		keys.HomeID, keys.ReplicaOf)
 }
 
 // Judge says why what is left of a home cluster cannot be adopted now; nil: it can. It is pure.

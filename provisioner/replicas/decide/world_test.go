@@ -1,5 +1,5 @@
-// This file is the world in which replicas are tried at random. It is long because each request that decisions make, and each fault that may
-// befall it, has its place in one loop.
+// This file is the world in which replicas are tried at random. It is long because each request that decisions make, and each fault that
+// may befall it, has its place in one loop.
 
 package decide_test
 
