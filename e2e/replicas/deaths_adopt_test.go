@@ -46,7 +46,8 @@ func adoptsWhereverItDies(t *testing.T, heir string) {
 	kept := await.Claim(t, bed.West.Client(), there, "data")
 	if heir != "" {
 		must.Create(t, bed.Agents.HomeClusters(), &remotev1alpha1.HomeCluster{ObjectMeta: metav1.ObjectMeta{Name: heir},
-			Spec: remotev1alpha1.HomeClusterSpec{Succeeds: home, ClusterUID: "of-" + heir}})
+			Spec: remotev1alpha1.HomeClusterSpec{Succeeds: home, ClusterUID: "of-" + heir,
+				Namespaces: remotev1alpha1.NamespacePolicy{Names: []string{"*"}}}})
 	}
 	homeIsLost(t, home)
 
